@@ -1,0 +1,1 @@
+"""How fast it would go: pure functions and small fitted models, each with its stated error."""

@@ -1,0 +1,1 @@
+"""Who gets what: one file a policy, found by name in the registry."""

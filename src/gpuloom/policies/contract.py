@@ -1,0 +1,161 @@
+"""What a policy is: `decide(view) -> Plan`, and the data on both sides of that call.
+
+A policy sees no clock, no socket and no true speed: only the view. It may remember, but the same views in the same order
+with the same seed must give the same plans, so that replaying a log rebuilds what it remembered.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from gpuloom.gpus.cluster import Cluster, IdleGpus
+from gpuloom.gpus.grant import Grants
+from gpuloom.gpus.model import Layout
+from gpuloom.work.model import NO_HINTS, Hints, Job
+
+
+class Phase(StrEnum):
+    """Where a live job is. A job that ended is no longer in the view."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class GoodputModel:
+    """What an elastic job's own agent has learned so far and reports (Pollux, OSDI'21, section 4.1).
+
+    Step time = (compute^g + network^g)^(1/g), compute = a_c + b_c * local batch, network by nodes and replicas.
+    """
+
+    a_c: float
+    b_c: float
+    a_n: float
+    b_n: float
+    a_r: float
+    b_r: float
+    gamma: float
+    grad_sqr: float
+    grad_var: float
+    most_replicas: int
+    """The largest number of replicas it has been seen on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The latest news from a running job."""
+
+    at_s: float
+    epoch: int = 0
+    progress: float = 0.0
+    metric: float | None = None
+    goodput: GoodputModel | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One live job. Never changed in place: the engine replaces it."""
+
+    job: Job
+    phase: Phase = Phase.WAITING
+    grants: Grants = ()
+    """What the last accepted plan gives it; () means that it waits."""
+    held: Grants = ()
+    """What its processes occupy at this moment; differs from `grants` while it is being moved."""
+    since_s: float = 0.0
+    """When it entered this phase."""
+    ran_s: float = 0.0
+    """Seconds spent running before `since_s`."""
+    first_start_s: float | None = None
+    starts: int = 0
+    crashes: int = 0
+    report: Report | None = None
+    hints: Hints = NO_HINTS
+
+    @property
+    def id(self) -> str:
+        return self.job.id
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One GPU as planned."""
+
+    index: int
+    layout: Layout = ()
+    """The layout of the last accepted plan."""
+    actual: Layout = ()
+    """What is there at this moment; differs while the GPU is being cut."""
+    tenants: tuple[str, ...] = ()
+    """Jobs planned on it, in order of arrival on this GPU."""
+    cutting: bool = False
+    lost: bool = False
+    failed_cuts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything a policy may know. The mappings are read-only and follow the engine's state: do not keep them."""
+
+    now_s: float
+    cause: str
+    cluster: Cluster
+    jobs: Mapping[str, JobView]
+    """All live jobs, in order of arrival."""
+    waiting: Mapping[str, JobView]
+    """Those without grants, in order of arrival."""
+    gpus: Mapping[int, GpuView]
+    idle: IdleGpus
+    """GPUs that nobody is planned on. Take from `idle.copy()`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why one thing was decided, for `gpuloom explain`."""
+
+    subject: str
+    """The job it is about."""
+    chosen: str
+    why: str
+    value: float | None = None
+    """The score of the chosen option, in the unit that `why` names."""
+    alternatives: tuple[tuple[str, float | None], ...] = ()
+    """Other options with their scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What should be. What a plan does not mention stays as it is, so that a decision on one GPU of thousands stays small."""
+
+    layouts: Mapping[int, Layout] = field(default_factory=dict)
+    """The new layout of each GPU that is to be cut differently."""
+    grants: Mapping[str, Grants] = field(default_factory=dict)
+    """The new grants of each job that is to be placed, moved or, with (), paused."""
+    reasons: tuple[Reason, ...] = ()
+
+
+NO_CHANGE = Plan()
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """When a policy wants to be asked: after every event that matters, or every so many seconds."""
+
+    every_s: float | None = None
+    only_if_changed: bool = False
+    """Skip a round if nothing that matters has happened since the last one."""
+
+
+ON_EVENTS = When()
+
+
+class Policy(Protocol):
+    """The whole interface. `told` names the fields of Hints that this policy is to be given (none, for an honest one)."""
+
+    when: When
+    told: frozenset[str]
+
+    def decide(self, view: View) -> Plan: ...

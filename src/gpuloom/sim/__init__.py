@@ -1,0 +1,1 @@
+"""The virtual body: a clock, the measured world, metrics, comparisons and reports."""

@@ -1,0 +1,47 @@
+"""The measured world: what truly happens to a job on what it holds. Policies never see it; `Hints` are what it tells of itself.
+
+A job's life is a row of marks (an epoch's end, its own end). Between two marks its rate on given grants, beside given
+neighbours, is constant; so the simulator jumps from mark to mark and never steps through time.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gpuloom.gpus.grant import Grant, Grants
+from gpuloom.policies.contract import Report
+from gpuloom.work.model import Hints, TraceJob
+
+
+class JobRun(Protocol):
+    """One job in the measured world. Work is counted in the world's own unit; the body keeps count of what is done."""
+
+    def start(self, now_s: float, grants: Grants) -> Report | None:
+        """Its processes begin to work on these grants; returns what the job then tells the scheduler, if anything."""
+
+    def rate(self, grants: Grants, beside: Sequence[Grant]) -> float:
+        """Work done per second on these grants, with these grants of other running jobs on the same devices."""
+
+    def mark(self) -> float:
+        """The amount of work at which the rate changes next or the job ends."""
+
+    def reach_mark(self, now_s: float, grants: Grants) -> tuple[bool, Report | None]:
+        """The mark is reached: is the job complete, and what does it tell?"""
+
+
+class World(Protocol):
+    quantum_s: float | None
+    """Marks are reached at whole multiples of this (rounded half to even); None for exact times."""
+
+    def admit(self, entry: TraceJob) -> JobRun: ...
+
+    def hints(self, entry: TraceJob) -> Hints:
+        """The whole truth about a job; the simulator passes on only the fields that the policy may be told."""
+
+    def alone_s(self, entry: TraceJob) -> float:
+        """How long it takes alone, on what it asks for: the yardstick of slowdown."""
+
+    def single_gpu_s(self, entry: TraceJob) -> float:
+        """Its work as seconds of one whole GPU: the yardstick of system throughput (STP)."""
+
+    def start_s(self, entry: TraceJob, resumed: bool) -> float:
+        """Seconds from the start instruction until it works: process start, or restart from a checkpoint."""

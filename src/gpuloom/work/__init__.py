@@ -1,0 +1,1 @@
+"""Jobs and services, their file format, and the traces they come from."""

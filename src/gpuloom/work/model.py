@@ -1,0 +1,83 @@
+"""What is asked of the GPUs: jobs that end, services that stay. Only what a user can state; true lengths live in the trace."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    RIGID = "rigid"
+    """Exactly `gpus` whole GPUs."""
+    SLICEABLE = "sliceable"
+    """One GPU or any part of it that has the memory."""
+    ELASTIC = "elastic"
+    """Between `min_gpus` and `max_gpus` whole GPUs, and may change while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A piece of work that ends, as its owner describes it."""
+
+    id: str
+    submit_s: float = 0.0
+    kind: Kind = Kind.RIGID
+    workload: str | None = None
+    """What it runs, by the name under which it was measured ("resnet 128", "cifar10")."""
+    gpus: int = 1
+    """How many GPUs are asked for; an elastic job may get fewer or more."""
+    min_gpus: int = 1
+    max_gpus: int = 1
+    mem_mib: int | None = None
+    """Device memory it needs on each GPU; None if unknown."""
+    priority: int = 0
+    """Larger is more urgent."""
+    batch: int | None = None
+    """The global batch it was tuned for; None leaves the choice to the scheduler."""
+    min_batch: int | None = None
+    max_batch: int | None = None
+    min_speed: float | None = None
+    """Never below this speed relative to a whole GPU."""
+    estimate_s: float | None = None
+    """The owner's guess of its length on the GPUs it asks for."""
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Inference that stays up: a model, how often it is asked, and how fast it promised to answer."""
+
+    id: str
+    workload: str
+    rate_rps: float
+    slo_p99_ms: float
+    mem_mib: int | None = None
+    priority: int = 0
+    max_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What a policy is told of a job beyond its description. Everything is None unless the policy asked for it in `told`."""
+
+    length_s: float | None = None
+    """Seconds of work left at arrival, alone on what it asks for."""
+    speeds: Mapping[str, float] | None = None
+    """Speed on each slice profile relative to the whole GPU; a profile that is absent lacks the memory."""
+    step_s: tuple[float, ...] | None = None
+    """Seconds per step at its own batch on 1, 2, 3… GPUs, packed on as few nodes as possible."""
+    iterations: tuple[float, ...] | None = None
+    """Steps at its own batch after which each epoch ends."""
+
+
+NO_HINTS = Hints()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """A job of a trace together with the truth that only the measured world may know."""
+
+    job: Job
+    length_s: float | None = None
+    """Seconds alone on what it asks for; None where the measured tables of its workload decide."""
+    extra: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the original trace that a report may group by (cluster, user)."""
