@@ -1,3 +1,3 @@
-"""gpuloom shares GPUs at every time scale: it decides, proves the decision on measured data, carries it out, explains it."""
+"""Sharing GPUs at every time scale: decide, prove the decision on measured data, carry it out, explain it."""
 
 __version__ = "0.1.0"

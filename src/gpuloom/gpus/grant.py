@@ -9,7 +9,7 @@ Device = tuple[int, Instance | None]
 
 
 class Grant(NamedTuple):
-    """The right to use a part of one device. A job on several GPUs holds several. A tuple for the same reason as Instance."""
+    """The right to use a part of one device; a job on several GPUs holds several. A tuple for Instance's reason."""
 
     gpu: int
     instance: Instance | None = None

@@ -1,4 +1,4 @@
-"""The nouns of a GPU: model, profile, instance, layout. Rules about them live in `layouts`, the figures in `catalogue`."""
+"""The nouns of a GPU: model, profile, instance, layout. Their rules live in `layouts`, the figures in `catalogue`."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class GpuModel:
 
 
 class Instance(NamedTuple):
-    """One slice of one GPU: a profile at an exact placement. A tuple, because policies hash and compare millions of them."""
+    """One slice of a GPU: a profile at an exact placement. A tuple, because policies hash and compare millions."""
 
     start: int
     profile: str

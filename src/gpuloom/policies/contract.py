@@ -1,17 +1,18 @@
 """What a policy is: `decide(view) -> Plan`, and the data on both sides of that call.
 
-A policy sees no clock, no socket and no true speed: only the view. It may remember, but the same views in the same order
-with the same seed must give the same plans, so that replaying a log rebuilds what it remembered.
+A policy sees no clock, no socket and no true speed: only the view. It may remember, but the same views in the same
+order with the same seed must give the same plans, so that replaying a log rebuilds what it remembered.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gpuloom.gpus.cluster import Cluster, IdleGpus
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.model import Layout
+from gpuloom.perf.goodput_model import GoodputModel
 from gpuloom.work.model import NO_HINTS, Hints, Job
 
 
@@ -25,26 +26,6 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class GoodputModel:
-    """What an elastic job's own agent has learned so far and reports (Pollux, OSDI'21, section 4.1).
-
-    Step time = (compute^g + network^g)^(1/g), compute = a_c + b_c * local batch, network by nodes and replicas.
-    """
-
-    a_c: float
-    b_c: float
-    a_n: float
-    b_n: float
-    a_r: float
-    b_r: float
-    gamma: float
-    grad_sqr: float
-    grad_var: float
-    most_replicas: int
-    """The largest number of replicas it has been seen on."""
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """The latest news from a running job."""
 
@@ -55,9 +36,8 @@ class Report:
     goodput: GoodputModel | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """One live job. Never changed in place: the engine replaces it."""
+class JobView(NamedTuple):
+    """One live job. Never changed in place: the engine replaces it, so often that it is a tuple for speed."""
 
     job: Job
     phase: Phase = Phase.WAITING
@@ -80,11 +60,11 @@ class JobView:
         return self.job.id
 
 
-@dataclass(frozen=True, slots=True)
-class GpuView:
+class GpuView(NamedTuple):
     """One GPU as planned."""
 
-    index: int
+    gpu: int
+    """Its index."""
     layout: Layout = ()
     """The layout of the last accepted plan."""
     actual: Layout = ()
@@ -98,7 +78,7 @@ class GpuView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything a policy may know. The mappings are read-only and follow the engine's state: do not keep them."""
+    """Everything a policy may know. Its mappings are read-only and follow the engine's state: do not keep them."""
 
     now_s: float
     cause: str
@@ -128,7 +108,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What should be. What a plan does not mention stays as it is, so that a decision on one GPU of thousands stays small."""
+    """What should be. What it does not mention stays as it is, so a decision on one GPU of thousands stays small."""
 
     layouts: Mapping[int, Layout] = field(default_factory=dict)
     """The new layout of each GPU that is to be cut differently."""
@@ -153,7 +133,7 @@ ON_EVENTS = When()
 
 
 class Policy(Protocol):
-    """The whole interface. `told` names the fields of Hints that this policy is to be given (none, for an honest one)."""
+    """The whole interface. `told` names the fields of Hints that this policy is given: none, for an honest one."""
 
     when: When
     told: frozenset[str]

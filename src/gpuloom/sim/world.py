@@ -1,4 +1,4 @@
-"""The measured world: what truly happens to a job on what it holds. Policies never see it; `Hints` are what it tells of itself.
+"""The measured world: what truly happens to a job on what it holds. Policies see only the `Hints` it gives of itself.
 
 A job's life is a row of marks (an epoch's end, its own end). Between two marks its rate on given grants, beside given
 neighbours, is constant; so the simulator jumps from mark to mark and never steps through time.

@@ -1,4 +1,4 @@
-"""What is asked of the GPUs: jobs that end, services that stay. Only what a user can state; true lengths live in the trace."""
+"""What is asked of the GPUs: jobs that end, services that stay. Only what a user can state; the trace has the truth."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What a policy is told of a job beyond its description. Everything is None unless the policy asked for it in `told`."""
+    """What a policy is told of a job beyond its description: only what it names in `told`, all else is None."""
 
     length_s: float | None = None
     """Seconds of work left at arrival, alone on what it asks for."""

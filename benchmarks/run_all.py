@@ -1,0 +1,42 @@
+"""`make bench`: every benchmark on the data folder ($GPULOOM_DATA, or ../shared/data), as one JSON object."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+DATA = Path(os.environ.get("GPULOOM_DATA", HERE.parent.parent / "shared" / "data"))
+MISO, POLLUX = DATA / "miso", DATA / "pollux"
+WORKLOADS = sorted((POLLUX / "workloads").glob("workload-*.csv"))
+
+COMMANDS: dict[str, list[object]] = {
+    "miso_world": ["miso_world.py", "--data", MISO, "--seeds", "1-5"],
+    "miso_world_40_gpus": [
+        "miso_world.py", "--data", MISO, "--seeds", "1-3", "--gpus", "40xA100-40GB", "--jobs", 1000, "--gap-s", 12,
+        "--policies", "whole-fifo static:3,2,2 oracle",
+    ],
+    "elastic_world": [
+        "elastic_world.py", "--profiles", POLLUX, "--workloads", *WORKLOADS, "--policies", "tiresias,optimus,pollux",
+        "--seeds", "1-5",
+    ],
+    "speed": [
+        "speed.py", "--philly", POLLUX / "philly.csv", "--profiles", POLLUX, "--workload", POLLUX / "workloads/workload-1.csv",
+    ],
+}  # fmt: skip
+
+
+def main() -> None:
+    if not DATA.is_dir():
+        sys.exit(f"benchmarks need the folder of measured data: {DATA} is absent (set GPULOOM_DATA)")
+    results = {}
+    for name, (script, *arguments) in COMMANDS.items():
+        print(f"{name}: {script} {' '.join(map(str, arguments))}", file=sys.stderr, flush=True)
+        command = [sys.executable, HERE / str(script), *map(str, arguments)]
+        results[name] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    print(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()

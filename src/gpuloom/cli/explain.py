@@ -1,0 +1,81 @@
+"""`gpuloom explain`: for one job of a logged run, what was decided about it, why, and what came of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from gpuloom.cli.output import Output, emit, print_json
+from gpuloom.errors import InputError
+
+if TYPE_CHECKING:
+    from gpuloom.engine.log import Header
+
+MOST_HINTS = 5
+
+
+def explain(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="A log that `gpuloom simulate --log` wrote.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.table,
+) -> None:
+    """Show one job's way through a run: each decision about it with its alternatives, and what came of it.
+
+    \b
+    gpuloom simulate --policy oracle --log run.jsonl
+    gpuloom explain run.jsonl job-17
+    gpuloom explain run.jsonl job-17 --output json
+
+    A decision says what was chosen and why, in brackets its score if it has one, then the other options with theirs.
+
+    JSON is a list of objects, one for each thing that happened to the job; CSV has a line for each reason.
+    """
+    from gpuloom.cli.history import follow
+    from gpuloom.cli.story import rows, tell
+
+    with _opened(log) as (header, lines):
+        entries = list(follow(lines, str(log), job))
+    if not entries:
+        raise InputError(_unknown(log, job))
+    if output is Output.json:
+        print_json(rows(entries))
+    elif output is Output.csv:
+        emit(rows(entries, flat=True), output)
+    else:
+        tell(job, header, entries)
+
+
+@contextmanager
+def _opened(path: Path) -> "Iterator[tuple[Header, TextIO]]":
+    """The header of a log and its other lines; whatever is wrong with the file is one sentence."""
+    from gpuloom.engine.log import Header, read
+
+    try:
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            header = next(read([lines.readline()], str(path)), None)
+            if not isinstance(header, Header):
+                raise InputError(f"{path}: empty, not a gpuloom log")
+            yield header, lines
+    except OSError as error:
+        wanted = "expected a log that `gpuloom simulate --log` wrote"
+        raise InputError(f"{path}: cannot be read ({error.strerror}); {wanted}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not a gpuloom log: it is not UTF-8 text") from None
+
+
+def _unknown(path: Path, job: str) -> str:
+    """Names like the one that was asked for: those that contain it, else those that are spelt alike."""
+    from difflib import get_close_matches
+
+    from gpuloom.cli.history import job_ids
+
+    with _opened(path) as (_, lines):
+        ids = list(dict.fromkeys(job_ids(lines)))
+    close = [name for name in ids if job.lower() in name.lower()] if job else []
+    close = (close or get_close_matches(job, ids, MOST_HINTS))[:MOST_HINTS]
+    hint = f"did you mean {', '.join(close)}?" if close else f"it has {len(ids):,} jobs"
+    if not close and ids:
+        hint += f", such as {', '.join(ids[:3])}"
+    return f"{path}: no job {job!r} in this log; {hint}"

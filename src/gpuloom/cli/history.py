@@ -1,0 +1,220 @@
+"""One job's way through the log of a run. Knows the log's entries, not how they are printed.
+
+Logs are long and a job is in few of their lines: a line is parsed only if it can be about the job. When a job's
+processes are told to stop is not an event, but follows from the decision or loss that takes its place away.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from gpuloom.engine import log
+from gpuloom.engine.events import (
+    CutFailed,
+    GpuCut,
+    GpuLost,
+    JobArrived,
+    JobCancelled,
+    JobCompleted,
+    JobCrashed,
+    JobReported,
+    JobStarted,
+    JobStopped,
+)
+from gpuloom.engine.machine import Decision
+from gpuloom.gpus.grant import Grants
+from gpuloom.gpus.model import Layout
+from gpuloom.policies.contract import Reason, Report
+from gpuloom.work.model import Job
+
+
+class What(StrEnum):
+    ARRIVED = "arrived"
+    PLACED = "placed"
+    MOVED = "moved"
+    KEPT = "kept"
+    PAUSED = "paused"
+    CONSIDERED = "considered"
+    """The plan has reasons about it, but leaves it as it is."""
+    REJECTED = "rejected"
+    """The engine refused the whole plan."""
+    GPU_CUT = "gpu cut"
+    CUT_FAILED = "cut failed"
+    GPU_LOST = "gpu lost"
+    STARTED = "started"
+    REPORTED = "reported"
+    STOPPED = "stopped"
+    CRASHED = "crashed"
+    CANCELLED = "cancelled"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the job has been through so far."""
+
+    waited_s: float = 0.0
+    """From its arrival to its first start."""
+    ran_s: float = 0.0
+    starts: int = 0
+    moves: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that happened to the job."""
+
+    at_s: float
+    event: What
+    cause: str
+    grants: Grants = ()
+    """What it was to get, of a decision; what it sits on, of anything else."""
+    reasons: tuple[Reason, ...] = ()
+    rejected: str | None = None
+    """Why the engine refused the plan."""
+    lasted_s: float | None = None
+    """Seconds of the wait or of the work that ended here."""
+    others: int = 0
+    """Decisions since the entry before that were not about this job."""
+    totals: Totals = Totals()
+    job: Job | None = None
+    report: Report | None = None
+    gpu: int | None = None
+    layout: Layout = ()
+
+
+_ENDS: dict[type, What] = {
+    JobStopped: What.STOPPED,
+    JobCrashed: What.CRASHED,
+    JobCancelled: What.CANCELLED,
+    JobCompleted: What.COMPLETED,
+}
+_GPU_EVENTS: dict[type, What] = {GpuCut: What.GPU_CUT, CutFailed: What.CUT_FAILED, GpuLost: What.GPU_LOST}
+
+
+def follow(lines: Iterable[str], name: str, job_id: str) -> Iterator[Entry]:
+    """The entries of one job, in order; none if the log does not know it. The lines start after the header."""
+    from pydantic_core import to_json
+
+    needle, follower = to_json(job_id).decode(), _Follower(job_id)
+    for number, line in enumerate(lines, 2):
+        if not line.endswith("\n"):
+            break  # cut off while it was written
+        if needle in line or follower.is_about_its_gpus(line):
+            yield from follower.take(log.from_line(line, f"{name}:{number}"))
+        elif line.startswith('{"Decision":'):
+            follower.others += 1
+    yield from follower.last_report()
+
+
+def job_ids(lines: Iterable[str]) -> Iterator[str]:
+    """Every job that arrived."""
+    for line in lines:
+        if line.startswith('{"JobArrived":') and line.endswith("\n"):
+            yield json.loads(line)["JobArrived"]["job"]["id"]
+
+
+class _Follower:
+    """Where the job is, as far as the log has been read."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        self.others = 0
+        self._grants: Grants = ()
+        self._totals = Totals()
+        self._arrived_s = 0.0
+        self._since_s = 0.0
+        """Since when it works or, if it does not, waits."""
+        self._working = False
+        self._report: JobReported | None = None
+
+    def is_about_its_gpus(self, line: str) -> bool:
+        return bool(self._grants) and line.startswith(('{"GpuCut":', '{"CutFailed":', '{"GpuLost":'))
+
+    def take(self, entry: log.Entry) -> Iterator[Entry]:
+        match entry:
+            case JobArrived() if entry.job.id == self.job_id:
+                self._arrived_s = self._since_s = entry.at_s
+                self._grants, self._working, self._totals = (), False, Totals()
+                self.others = 0
+                yield self._entry(What.ARRIVED, entry.at_s, entry.cause, job=entry.job)
+            case Decision():
+                yield from self._decided(entry)
+            case JobReported() if entry.job_id == self.job_id:
+                self._report = entry
+            case JobStarted() if entry.job_id == self.job_id:
+                yield self._started(entry)
+            case JobStopped() | JobCrashed() | JobCancelled() | JobCompleted() if entry.job_id == self.job_id:
+                yield from self.last_report()
+                yield self._entry(_ENDS[type(entry)], entry.at_s, entry.cause, lasted_s=self._halt(entry.at_s))
+                if not isinstance(entry, JobStopped):
+                    self._grants = ()
+            case GpuCut() | CutFailed() | GpuLost() if any(grant.gpu == entry.gpu for grant in self._grants):
+                yield from self._gpu(entry)
+            case _:
+                pass  # its name is somewhere in the line, but the line is not about it
+
+    def last_report(self) -> Iterator[Entry]:
+        """Of the reports since the last entry the latest: what the next decision was made with."""
+        if self._report is not None:
+            event, self._report = self._report, None
+            yield self._entry(What.REPORTED, event.at_s, event.cause, report=event.report)
+
+    def _started(self, event: JobStarted) -> Entry:
+        waited_s = event.at_s - self._since_s
+        starts = self._totals.starts
+        first_wait_s = self._totals.waited_s if starts else event.at_s - self._arrived_s
+        self._totals = replace(self._totals, waited_s=first_wait_s, starts=starts + 1)
+        self._since_s, self._working = event.at_s, True
+        return self._entry(What.STARTED, event.at_s, event.cause, lasted_s=waited_s)
+
+    def _halt(self, at_s: float) -> float | None:
+        """It works no longer; how long it did, if it did."""
+        if not self._working:
+            return None
+        worked_s = at_s - self._since_s
+        self._totals = replace(self._totals, ran_s=self._totals.ran_s + worked_s)
+        self._since_s, self._working = at_s, False
+        return worked_s
+
+    def _decided(self, decision: Decision) -> Iterator[Entry]:
+        given = decision.plan.grants.get(self.job_id)
+        reasons = tuple(reason for reason in decision.plan.reasons if reason.subject == self.job_id)
+        if given is None and not reasons:
+            self.others += 1
+            return
+        yield from self.last_report()
+        what, lasted_s = What.REJECTED, None
+        if decision.rejected is None:
+            what = self._outcome(given)
+            if what in (What.MOVED, What.PAUSED):
+                lasted_s = self._halt(decision.at_s)
+            self._totals = replace(self._totals, moves=self._totals.moves + (what is What.MOVED))
+            self._grants = self._grants if given is None else given
+        wanted = self._grants if given is None else given
+        more = {"grants": wanted, "reasons": reasons, "rejected": decision.rejected, "lasted_s": lasted_s}
+        yield self._entry(what, decision.at_s, decision.cause, **more)
+
+    def _outcome(self, given: Grants | None) -> What:
+        if given is None or (not given and not self._grants):
+            return What.CONSIDERED
+        if given == self._grants:
+            return What.KEPT
+        return What.PAUSED if not given else What.MOVED if self._grants else What.PLACED
+
+    def _gpu(self, event: GpuCut | CutFailed | GpuLost) -> Iterator[Entry]:
+        """Cuts of the GPUs it waits for, and losses of those it is on."""
+        layout = () if isinstance(event, GpuLost) else event.layout
+        lasted_s = None
+        if isinstance(event, GpuLost):
+            lasted_s, self._grants = self._halt(event.at_s), ()
+        elif self._working:
+            return
+        what = _GPU_EVENTS[type(event)]
+        yield self._entry(what, event.at_s, event.cause, lasted_s=lasted_s, gpu=event.gpu, layout=layout)
+
+    def _entry(self, event: What, at_s: float, cause: str, **more: Any) -> Entry:
+        others, self.others = self.others, 0
+        return Entry(at_s, event, cause, others=others, totals=self._totals, **{"grants": self._grants, **more})

@@ -1,0 +1,67 @@
+"""The `gpuloom` command: its verbs, and the one place where errors become sentences and exit codes.
+
+Exit codes: 0 fine, 1 the answer is no, 2 wrong usage or wrong input, 130 stopped with Ctrl-C.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from gpuloom import __version__
+from gpuloom.cli import layout
+from gpuloom.cli.compare import compare
+from gpuloom.cli.demo import demo
+from gpuloom.cli.explain import explain
+from gpuloom.cli.gpus import gpus
+from gpuloom.cli.policies import policies
+from gpuloom.cli.simulate import simulate
+from gpuloom.errors import InputError
+
+app = typer.Typer(
+    help="Share GPUs at every time scale: decide, prove the decision on measured data, explain it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command()(simulate)
+app.command()(compare)
+app.command()(explain)
+app.command()(policies)
+app.command()(gpus)
+app.add_typer(layout.app, name="layout")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gpuloom {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Share GPUs at every time scale: decide, prove the decision on measured data, explain it."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command; ends with its exit code."""
+    try:
+        app(args=arguments)
+    except InputError as error:
+        typer.echo(f"gpuloom: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("gpuloom: stopped", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our pipe has gone (`| head`): nothing is wrong, and nobody is left to tell.
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        typer.echo(f"gpuloom: {error.filename or 'output'}: {error.strerror or error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,157 @@
+"""How `explain` tells a job's history: as text for people, as rows for programs."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+from gpuloom.cli.history import Entry, What
+from gpuloom.engine.log import Header
+from gpuloom.policies.contract import Reason
+from gpuloom.sim.report.words import duration, number
+from gpuloom.work.model import Job
+
+COLOURS = {
+    What.PLACED: "green",
+    What.MOVED: "cyan",
+    What.KEPT: "cyan",
+    What.PAUSED: "yellow",
+    What.REJECTED: "red",
+    What.CRASHED: "red",
+    What.CUT_FAILED: "red",
+    What.GPU_LOST: "red",
+    What.COMPLETED: "green",
+}
+INDENT = " " * 27
+
+Line = tuple[str, str]
+"""A style of rich ("" is none) and a line of text."""
+
+
+def rows(entries: Sequence[Entry], *, flat: bool = False) -> list[dict[str, object]]:
+    """An object for each entry; `flat`, a row for each reason, without nesting."""
+    out: list[dict[str, object]] = []
+    for entry in entries:
+        report, totals = entry.report, entry.totals
+        row: dict[str, object] = {
+            "at_s": entry.at_s,
+            "event": entry.event.value,
+            "cause": entry.cause,
+            "grants": [str(grant) for grant in entry.grants],
+            "rejected": entry.rejected,
+            "gpu": entry.gpu,
+            "layout": None if entry.gpu is None else [str(instance) for instance in entry.layout],
+            "epoch": report and report.epoch,
+            "progress": report and report.progress,
+            "metric": report and report.metric,
+            "lasted_s": entry.lasted_s,
+            "waited_s": totals.waited_s,
+            "ran_s": totals.ran_s,
+            "starts": totals.starts,
+            "moves": totals.moves,
+            "decisions_about_others": entry.others,
+        }
+        if flat:
+            out += [row | _reason(reason, flat=True) for reason in entry.reasons or (Reason("", "", ""),)]
+        else:
+            out.append(row | {"reasons": [_reason(reason) for reason in entry.reasons]})
+    return out
+
+
+def _reason(reason: Reason, *, flat: bool = False) -> dict[str, object]:
+    others: object = [{"option": option, "value": value} for option, value in reason.alternatives]
+    if flat:
+        others = "; ".join(f"{option}={value}" for option, value in reason.alternatives)
+    return {"chosen": reason.chosen, "why": reason.why, "value": reason.value, "alternatives": others}
+
+
+def tell(job_id: str, header: Header, entries: Sequence[Entry]) -> None:
+    """Print the story: with colours on a terminal, as plain lines in a pipe."""
+    lines = list(story(job_id, header, entries))
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
+        for style, line in lines:
+            console.print(Text(line, style))
+        return
+    encoding = sys.stdout.encoding or "utf-8"
+    text = "".join(f"{line}\n" for _, line in lines)
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+
+
+def story(job_id: str, header: Header, entries: Sequence[Entry]) -> Iterator[Line]:
+    job = next((entry.job for entry in entries if entry.job is not None), None)
+    described = f": {_description(job)}" if job is not None else ""
+    yield "bold", f"{job_id}{described}"
+    yield "dim", f"under {header.policy}, seed {header.seed}, on {header.gpus}"
+    yield "", ""
+    working = False
+    for entry in entries:
+        if entry.others and not working and entry.event is not What.ARRIVED:
+            yield "dim", f"{INDENT}({entry.others:,} decision{'s' * (entry.others > 1)} about other jobs)"
+        yield COLOURS.get(entry.event, ""), f"{entry.at_s:>12,.1f} s  {entry.event.value:<10} {_what(entry)}".rstrip()
+        for reason in entry.reasons:
+            yield from _because(reason)
+        working = entry.event is What.STARTED or (working and entry.lasted_s is None)
+    yield "", ""
+    yield "bold", _sum(entries)
+
+
+def _description(job: Job) -> str:
+    facts = [
+        job.workload,
+        job.kind.value,
+        f"{job.gpus} GPUs" if job.gpus > 1 else None,
+        None if job.mem_mib is None else f"{job.mem_mib:,} MiB",
+        f"priority {job.priority}" if job.priority else None,
+    ]
+    return ", ".join(fact for fact in facts if fact)
+
+
+def _what(entry: Entry) -> str:
+    worked = f" after running {duration(entry.lasted_s)}" if entry.lasted_s is not None else ""
+    where = ", ".join(map(str, entry.grants))
+    match entry.event:
+        case What.PLACED | What.MOVED | What.KEPT:
+            return f"on {where} ({entry.cause}){worked}"
+        case What.REJECTED:
+            return f"{f'on {where} ' if where else ''}({entry.cause}): {entry.rejected}"
+        case What.STARTED:
+            return f"on {where} after waiting {duration(entry.lasted_s or 0.0)}"
+        case What.GPU_CUT | What.CUT_FAILED:
+            return f"GPU {entry.gpu} is now {', '.join(map(str, entry.layout)) or 'uncut'}"
+        case What.GPU_LOST:
+            return f"GPU {entry.gpu} ({entry.cause}){worked}"
+        case What.REPORTED if entry.report is not None:
+            metric = "" if entry.report.metric is None else f", metric {number(entry.report.metric)}"
+            return f"epoch {entry.report.epoch}, progress {number(entry.report.progress)}{metric}"
+        case _:
+            return f"({entry.cause}){worked}"
+
+
+def _because(reason: Reason) -> Iterator[Line]:
+    score = "" if reason.value is None else f" ({_score(reason.value)})"
+    yield "", f"{INDENT}{reason.chosen}: {reason.why}{score}"
+    if reason.alternatives:
+        others = ", ".join(f"{option}{f' ({_score(v)})' * (v is not None)}" for option, v in reason.alternatives)
+        yield "dim", f"{INDENT}  instead of {others}"
+
+
+def _score(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _sum(entries: Sequence[Entry]) -> str:
+    began = max((at for at, entry in enumerate(entries) if entry.event is What.ARRIVED), default=0)
+    life, last = [entry.event for entry in entries[began:]], entries[-1]
+    if What.COMPLETED in life or What.CANCELLED in life:
+        end = f"{duration(last.at_s - entries[began].at_s)} in all"
+    else:
+        end = "not started again after it crashed" if life[-1] is What.CRASHED else "not ended when the log ends"
+    totals = last.totals
+    if not totals.starts:
+        return f"never started; {end}"
+    starts = "once" if totals.starts == 1 else f"{totals.starts} times"
+    moves = {0: "never moved", 1: "moved once"}.get(totals.moves, f"moved {totals.moves} times")
+    return f"waited {duration(totals.waited_s)}, ran {duration(totals.ran_s)}, {end}; started {starts}, {moves}"

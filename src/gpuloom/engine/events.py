@@ -1,0 +1,126 @@
+"""What can happen. Every event carries its time and its cause; the row of them is audit trail, recovery and replay."""
+
+from dataclasses import dataclass
+
+from gpuloom.gpus.model import Layout
+from gpuloom.policies.contract import Report
+from gpuloom.work.model import NO_HINTS, Hints, Job
+
+
+@dataclass(frozen=True, slots=True)
+class JobArrived:
+    at_s: float
+    cause: str
+    job: Job
+    hints: Hints = NO_HINTS
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """Its processes are up and working on what it was granted."""
+
+    at_s: float
+    cause: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobStopped:
+    """It has saved what it could and left its devices."""
+
+    at_s: float
+    cause: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobCompleted:
+    at_s: float
+    cause: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobCrashed:
+    """Its processes ended by themselves, without being done."""
+
+    at_s: float
+    cause: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobCancelled:
+    """Its owner no longer wants it."""
+
+    at_s: float
+    cause: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobReported:
+    at_s: float
+    cause: str
+    job_id: str
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCut:
+    """A cut is complete; this is the layout now."""
+
+    at_s: float
+    cause: str
+    gpu: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class CutFailed:
+    """A cut stopped half-way; this is what was left."""
+
+    at_s: float
+    cause: str
+    gpu: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLost:
+    at_s: float
+    cause: str
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRestored:
+    """It is back, uncut."""
+
+    at_s: float
+    cause: str
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The moment that a WakeAt instruction asked for."""
+
+    at_s: float
+    cause: str
+
+
+Event = (
+    JobArrived
+    | JobStarted
+    | JobStopped
+    | JobCompleted
+    | JobCrashed
+    | JobCancelled
+    | JobReported
+    | GpuCut
+    | CutFailed
+    | GpuLost
+    | GpuRestored
+    | Tick
+)

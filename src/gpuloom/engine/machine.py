@@ -1,0 +1,311 @@
+"""The state machine: `handle(event) -> instructions`. It asks the policy and closes the gap between plan and world.
+
+Level-triggered: after every event the jobs and GPUs that it touched are looked at again, and whatever can be done
+towards the plan is instructed. A failure in the middle leaves a difference, and closing differences is all this does.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import ceil
+from types import MappingProxyType
+from typing import Any
+
+from gpuloom.engine.events import (
+    CutFailed,
+    Event,
+    GpuCut,
+    GpuLost,
+    GpuRestored,
+    JobArrived,
+    JobCancelled,
+    JobCompleted,
+    JobCrashed,
+    JobReported,
+    JobStarted,
+    JobStopped,
+    Tick,
+)
+from gpuloom.engine.feasible import SHARE_TOLERANCE_PCT, why_infeasible
+from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Start, Stop, WakeAt
+from gpuloom.engine.state import State
+from gpuloom.gpus.cluster import Cluster
+from gpuloom.gpus.grant import Grant
+from gpuloom.gpus.steps import plan_steps
+from gpuloom.policies.contract import JobView, Phase, Plan, Policy, View
+
+
+class IllegalEvent(Exception):  # noqa: N818  (it is the event that is wrong)
+    """An event that cannot have happened in this state. The state is unchanged."""
+
+
+class _Ends(Enum):
+    ENDED = auto()
+
+
+ENDED = _Ends.ENDED
+JobEvent = JobStarted | JobStopped | JobCompleted | JobCrashed | JobCancelled
+
+# What each event makes of a job in each phase. A pair that is not here cannot happen and is refused.
+TRANSITIONS: dict[tuple[Phase, type[JobEvent]], Phase | _Ends] = {
+    (Phase.STARTING, JobStarted): Phase.RUNNING,
+    (Phase.STOPPING, JobStarted): Phase.STOPPING,  # it came up just before it was told to stop
+    (Phase.STOPPING, JobStopped): Phase.WAITING,
+    (Phase.STARTING, JobCompleted): ENDED,
+    (Phase.RUNNING, JobCompleted): ENDED,
+    (Phase.STOPPING, JobCompleted): ENDED,
+    (Phase.STARTING, JobCrashed): Phase.WAITING,
+    (Phase.RUNNING, JobCrashed): Phase.WAITING,
+    (Phase.STOPPING, JobCrashed): Phase.WAITING,
+    (Phase.WAITING, JobCancelled): ENDED,
+    (Phase.STARTING, JobCancelled): Phase.STOPPING,
+    (Phase.RUNNING, JobCancelled): Phase.STOPPING,
+    (Phase.STOPPING, JobCancelled): Phase.STOPPING,
+}
+
+MATTERS = frozenset({JobArrived, JobCompleted, JobCrashed, JobCancelled, CutFailed, GpuLost, GpuRestored})
+"""After these a policy that wants to be asked on events is asked; the others only report what was instructed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of one plan."""
+
+    at_s: float
+    cause: str
+    plan: Plan
+    rejected: str | None
+    """Why the plan was refused; None if it was accepted."""
+
+
+class Engine:
+    """One brain for every body: the simulator's and the live ones'."""
+
+    def __init__(self, cluster: Cluster, policy: Policy, *, max_crashes: int = 3, max_failed_cuts: int = 3) -> None:
+        self.state = State(cluster)
+        self.policy = policy
+        self.max_crashes = max_crashes
+        self.max_failed_cuts = max_failed_cuts
+        self.decision: Decision | None = None
+        """The decision that the last event led to, if the policy was asked and had something to say."""
+        self._jobs = MappingProxyType(self.state.jobs)
+        self._waiting = MappingProxyType(self.state.waiting)
+        self._gpus = MappingProxyType(self.state.gpus)
+
+    def handle(self, event: Event) -> list[Instruction]:
+        state = self.state
+        if event.at_s < state.now_s:
+            raise IllegalEvent(f"{type(event).__name__} at {event.at_s} s, but it is already {state.now_s} s")
+        self.decision = None
+        before, state.now_s = state.now_s, event.at_s
+        try:
+            out = self._apply(event)
+        except IllegalEvent:
+            state.now_s = before
+            raise
+        if self._wants_to_be_asked(event):
+            state.changed = False
+            out += self._ask(event.cause)
+        out += self._wake()
+        return out
+
+    # ---- events ------------------------------------------------------------------------------------------------
+
+    def _apply(self, event: Event) -> list[Instruction]:
+        out = _HANDLERS[type(event)](self, event)
+        self.state.changed |= type(event) in MATTERS
+        return out
+
+    def _tick(self, event: Tick) -> list[Instruction]:
+        if event.at_s == self.state.next_wake_s:
+            self.state.next_wake_s = None
+        self.state.last_tick_s = event.at_s
+        return []
+
+    def _reported(self, event: JobReported) -> list[Instruction]:
+        self.state.put(self._job(event.job_id)._replace(report=event.report))
+        return []
+
+    def _job(self, job_id: str) -> JobView:
+        try:
+            return self.state.jobs[job_id]
+        except KeyError:
+            raise IllegalEvent(f"job {job_id} is unknown") from None
+
+    def _arrive(self, event: JobArrived) -> list[Instruction]:
+        if event.job.id in self.state.jobs:
+            raise IllegalEvent(f"job {event.job.id} is already here")
+        self.state.admit(JobView(event.job, since_s=event.at_s, hints=event.hints))
+        return []
+
+    def _apply_to_job(self, event: JobEvent) -> list[Instruction]:
+        state, job = self.state, self._job(event.job_id)
+        if (job.phase, type(event)) not in TRANSITIONS:
+            raise IllegalEvent(f"{type(event).__name__} for job {job.id}, which is {job.phase.value}")
+        after = TRANSITIONS[job.phase, type(event)]
+        if isinstance(event, JobStarted):
+            if after is Phase.RUNNING:
+                first = event.at_s if job.first_start_s is None else job.first_start_s
+                state.enter(job, Phase.RUNNING, first_start_s=first)
+            return []
+        if isinstance(event, JobCancelled) and after is Phase.STOPPING:
+            state.cancelled.add(job.id)
+            state.plan_grants(job.id, ())
+            return self._stop(state.jobs[job.id], save=False)
+        freed = [grant.gpu for grant in job.held]
+        if after is ENDED or job.id in state.cancelled:
+            state.forget(job.id)
+            state.completed += isinstance(event, JobCompleted)
+            state.given_up += not isinstance(event, JobCompleted)
+            give_up = [] if isinstance(event, JobCompleted) else [GiveUp(job.id, event.cause)]
+            return [*give_up, *self._close_gaps(freed)]
+        state.release(job)
+        crashes = job.crashes + isinstance(event, JobCrashed)
+        state.enter(job, Phase.WAITING, held=(), crashes=crashes)
+        if isinstance(event, JobCrashed):
+            return self._crashed(job.id, crashes, event.cause, freed)
+        return self._close_gaps([*freed, *(grant.gpu for grant in job.grants)])
+
+    def _crashed(self, job_id: str, crashes: int, cause: str, freed: list[int]) -> list[Instruction]:
+        state = self.state
+        state.plan_grants(job_id, ())
+        if crashes <= self.max_crashes:
+            return self._close_gaps(freed)
+        state.forget(job_id)
+        state.given_up += 1
+        return [GiveUp(job_id, f"crashed {crashes} times, last: {cause}"), *self._close_gaps(freed)]
+
+    def _apply_to_gpu(self, event: GpuCut | CutFailed | GpuLost | GpuRestored) -> list[Instruction]:
+        state = self.state
+        if event.gpu not in state.gpus:
+            raise IllegalEvent(f"{type(event).__name__} for GPU {event.gpu}, which is unknown")
+        gpu = state.gpus[event.gpu]
+        if isinstance(event, GpuRestored):
+            if gpu.lost:
+                state.gpus[event.gpu] = gpu._replace(lost=False, failed_cuts=0)
+                state.idle.add(state.cluster.node_of[event.gpu], event.gpu)
+            return []
+        if gpu.lost:
+            return []  # the answer to a cut that was under way when the GPU was lost
+        if isinstance(event, GpuLost):
+            return self._lose(event.gpu)
+        failed = gpu.failed_cuts + 1 if isinstance(event, CutFailed) else 0
+        state.gpus[event.gpu] = gpu._replace(actual=event.layout, cutting=False, failed_cuts=failed)
+        if failed >= self.max_failed_cuts:
+            return self._lose(event.gpu)
+        return self._close_gaps([event.gpu])
+
+    def _lose(self, gpu: int) -> list[Instruction]:
+        """Take the GPU out of service: who is on it has to leave without saving, who was to come is unplaced."""
+        state, out = self.state, list[Instruction]()
+        there = {job_id for device, jobs in state.held.items() if device[0] == gpu for job_id in jobs}
+        for job_id in sorted(there | set(state.gpus[gpu].tenants), key=state.order.__getitem__):
+            if any(grant.gpu == gpu for grant in state.jobs[job_id].grants):
+                state.plan_grants(job_id, ())
+            job = state.jobs[job_id]
+            if job_id in there and job.phase is not Phase.STOPPING:
+                out += self._stop(job, save=False)
+        state.gpus[gpu] = state.gpus[gpu]._replace(lost=True, layout=(), actual=(), cutting=False)
+        state.idle.remove(state.cluster.node_of[gpu], gpu)
+        return out
+
+    # ---- asking the policy -------------------------------------------------------------------------------------
+
+    def _wants_to_be_asked(self, event: Event) -> bool:
+        when = self.policy.when
+        if when.every_s is None:
+            return type(event) in MATTERS
+        return isinstance(event, Tick) and bool(self.state.jobs) and (self.state.changed or not when.only_if_changed)
+
+    def view(self, cause: str) -> View:
+        state = self.state
+        return View(state.now_s, cause, state.cluster, self._jobs, self._waiting, self._gpus, state.idle)
+
+    def _ask(self, cause: str) -> list[Instruction]:
+        plan = self.policy.decide(self.view(cause))
+        if not (plan.grants or plan.layouts or plan.reasons):
+            return []
+        state = self.state
+        rejected = why_infeasible(state, plan)
+        self.decision = Decision(state.now_s, cause, plan, rejected)
+        if rejected is not None:
+            state.plans_rejected += 1
+            return []
+        state.plans_accepted += 1
+        return self._accept(plan)
+
+    def _accept(self, plan: Plan) -> list[Instruction]:
+        state = self.state
+        touched = dict.fromkeys(plan.layouts)
+        for gpu, layout in plan.layouts.items():
+            state.gpus[gpu] = state.gpus[gpu]._replace(layout=layout)
+        out = list[Instruction]()
+        for job_id, grants in plan.grants.items():
+            job = state.jobs[job_id]
+            if job.grants == grants:
+                continue
+            state.plan_grants(job_id, grants)
+            touched.update((grant.gpu, None) for grant in (*job.grants, *grants))
+            if job.phase in (Phase.STARTING, Phase.RUNNING) and job.held != grants:
+                out += self._stop(state.jobs[job_id], save=True)
+        return out + self._close_gaps(touched)
+
+    def _wake(self) -> list[Instruction]:
+        every_s, state = self.policy.when.every_s, self.state
+        if every_s is None or not state.jobs or state.next_wake_s is not None:
+            return []
+        at_s = ceil(state.now_s / every_s) * every_s
+        if state.last_tick_s is not None and at_s <= state.last_tick_s:
+            at_s += every_s
+        state.next_wake_s = at_s
+        return [WakeAt(at_s)]
+
+    # ---- closing the gap between plan and world ----------------------------------------------------------------
+
+    def _close_gaps(self, gpus: Iterable[int]) -> list[Instruction]:
+        """Cut what can be cut on these GPUs, then start who can be started there."""
+        gpus = dict.fromkeys(gpus)
+        cuts = [cut for gpu in gpus for cut in self._cut(gpu)]
+        waiting = dict.fromkeys(job_id for gpu in gpus for job_id in self.state.gpus[gpu].tenants)
+        return [*cuts, *(start for job_id in waiting for start in self._start(self.state.jobs[job_id]))]
+
+    def _cut(self, index: int) -> list[Instruction]:
+        state, gpu = self.state, self.state.gpus[index]
+        if gpu.layout == gpu.actual or gpu.cutting or gpu.lost or (index, None) in state.held:
+            return []
+        busy = frozenset(instance for instance in gpu.actual if (index, instance) in state.held)
+        plan = plan_steps(state.cluster.gpus[index].model, gpu.actual, gpu.layout, busy)
+        if plan.must_stop:
+            return []  # their jobs have been told to stop; the answer brings us back here
+        state.gpus[index] = gpu._replace(cutting=True)
+        return [Cut(index, plan.steps, gpu.layout)]
+
+    def _start(self, job: JobView) -> list[Instruction]:
+        if job.phase is not Phase.WAITING or not job.grants or not all(map(self._is_free, job.grants)):
+            return []
+        self.state.occupy(job, job.grants)
+        self.state.enter(job, Phase.STARTING, held=job.grants, starts=job.starts + 1)
+        return [Start(job.id, job.grants, resume=job.starts > 0)]
+
+    def _is_free(self, grant: Grant) -> bool:
+        """Is the device there, and is enough of it unoccupied at this moment?"""
+        gpu = self.state.gpus[grant.gpu]
+        if gpu.cutting or gpu.lost or (gpu.actual if grant.instance is None else grant.instance not in gpu.actual):
+            return False
+        occupied_pct = sum(self.state.held.get(grant.device, {}).values())
+        return occupied_pct + grant.share_pct <= 100 + SHARE_TOLERANCE_PCT
+
+    def _stop(self, job: JobView, *, save: bool) -> list[Instruction]:
+        if job.phase is Phase.STOPPING:
+            return []
+        self.state.enter(job, Phase.STOPPING)
+        return [Stop(job.id, save)]
+
+
+_HANDLERS: dict[type[Event], Callable[[Engine, Any], list[Instruction]]] = {
+    Tick: Engine._tick,
+    JobArrived: Engine._arrive,
+    JobReported: Engine._reported,
+    **dict.fromkeys((JobStarted, JobStopped, JobCompleted, JobCrashed, JobCancelled), Engine._apply_to_job),
+    **dict.fromkeys((GpuCut, CutFailed, GpuLost, GpuRestored), Engine._apply_to_gpu),
+}

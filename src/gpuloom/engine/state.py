@@ -1,0 +1,126 @@
+"""Everything the engine knows, and the few ways in which it changes. No decisions here."""
+
+import json
+from collections import OrderedDict
+from dataclasses import asdict
+from typing import Any
+
+from gpuloom.gpus.cluster import Cluster, IdleGpus
+from gpuloom.gpus.grant import Device, Grants
+from gpuloom.policies.contract import GpuView, JobView, Phase
+
+
+class State:
+    """Jobs, GPUs and who is where. `grants` and `layout` are what is planned; `held` and `actual` what is."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.now_s = 0.0
+        self.jobs: dict[str, JobView] = {}
+        self.waiting: OrderedDict[str, JobView] = OrderedDict()
+        self.gpus: dict[int, GpuView] = {gpu.index: GpuView(gpu.index) for gpu in cluster.gpus}
+        self.idle = IdleGpus(cluster, self.gpus)
+        self.held: dict[Device, dict[str, float]] = {}
+        """Share of each device that each job occupies at this moment."""
+        self.cancelled: set[str] = set()
+        self.arrivals = 0
+        self.order: dict[str, int] = {}
+        """Number of arrival of each live job."""
+        self.next_wake_s: float | None = None
+        self.last_tick_s: float | None = None
+        self.changed = False
+        """Something that matters has happened since the policy was last asked."""
+        self.completed = 0
+        self.given_up = 0
+        self.plans_accepted = 0
+        self.plans_rejected = 0
+
+    def admit(self, job: JobView) -> None:
+        self.jobs[job.id] = job
+        self.order[job.id] = self.arrivals
+        self.arrivals += 1
+        self.waiting[job.id] = job
+
+    def put(self, job: JobView) -> None:
+        """Replace a job's record."""
+        job_id = job.job.id
+        self.jobs[job_id] = job
+        if not job.grants:
+            self._wait(job_id, job)
+        elif job_id in self.waiting:
+            del self.waiting[job_id]
+
+    def _wait(self, job_id: str, job: JobView) -> None:
+        newcomer = job_id not in self.waiting
+        youngest = next(reversed(self.waiting), None)
+        self.waiting[job_id] = job
+        if newcomer and youngest is not None and self.order[youngest] > self.order[job_id]:
+            # A job that comes back takes its old place in the queue.
+            for other in sorted(self.waiting, key=self.order.__getitem__):
+                self.waiting.move_to_end(other)
+
+    def forget(self, job_id: str) -> None:
+        """The job has ended: nothing of it is kept."""
+        job = self.jobs.pop(job_id)
+        self.release(job)
+        self.leave(job_id, job.grants)
+        self.waiting.pop(job_id, None)
+        self.cancelled.discard(job_id)
+        del self.order[job_id]
+
+    def occupy(self, job: JobView, grants: Grants) -> None:
+        """Its processes now sit on these devices."""
+        for grant in grants:
+            self.held.setdefault(grant.device, {})[job.job.id] = grant.share_pct
+
+    def release(self, job: JobView) -> None:
+        """Its processes are gone from what it held."""
+        for grant in job.held:
+            on_device = self.held[grant.device]
+            del on_device[job.job.id]
+            if not on_device:
+                del self.held[grant.device]
+
+    def settle_in(self, job_id: str, grants: Grants) -> None:
+        """Plan the job on these GPUs."""
+        for gpu in dict.fromkeys(grant.gpu for grant in grants):
+            view = self.gpus[gpu]
+            if not view.tenants:
+                self.idle.remove(self.cluster.node_of[gpu], gpu)
+            self.gpus[gpu] = view._replace(tenants=(*view.tenants, job_id))
+
+    def leave(self, job_id: str, grants: Grants) -> None:
+        """Plan the job no longer on these GPUs."""
+        for gpu in dict.fromkeys(grant.gpu for grant in grants):
+            view = self.gpus[gpu]
+            tenants = tuple(tenant for tenant in view.tenants if tenant != job_id)
+            self.gpus[gpu] = view._replace(tenants=tenants)
+            if not tenants and not view.lost:
+                self.idle.add(self.cluster.node_of[gpu], gpu)
+
+    def plan_grants(self, job_id: str, grants: Grants) -> None:
+        job = self.jobs[job_id]
+        self.leave(job_id, job.grants)
+        self.settle_in(job_id, grants)
+        self.put(job._replace(grants=grants))
+
+    def enter(self, job: JobView, phase: Phase, **changes: Any) -> None:
+        """Put the job into another phase, from now on."""
+        ran_s = job.ran_s + (self.now_s - job.since_s if job.phase is Phase.RUNNING else 0.0)
+        self.put(job._replace(phase=phase, since_s=self.now_s, ran_s=ran_s, **changes))
+
+    def dump(self) -> bytes:
+        """The whole state as canonical JSON: equal states give equal bytes."""
+        content: dict[str, Any] = {
+            "now_s": self.now_s,
+            "jobs": list(self.jobs.values()),
+            "waiting": list(self.waiting),
+            "gpus": list(self.gpus.values()),
+            "idle": [gpu for node in self.cluster.nodes for gpu in self.idle.on(node)],
+            "held": sorted([str(device), sorted(shares.items())] for device, shares in self.held.items()),
+            "cancelled": sorted(self.cancelled),
+            "order": self.order,
+            "wake": [self.next_wake_s, self.last_tick_s, self.changed],
+            "counts": [self.arrivals, self.completed, self.given_up, self.plans_accepted, self.plans_rejected],
+        }
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), default=asdict).encode()

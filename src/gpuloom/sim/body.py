@@ -1,0 +1,287 @@
+"""The virtual body: carries instructions out on a virtual clock, in the measured world, and tells the engine.
+
+The clock jumps from one thing that happens to the next. What the policy believes plays no part here: a job advances at
+the rate that the world gives it on what it holds, so that a wrong belief costs what it would cost in reality.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from gpuloom.engine.events import (
+    CutFailed,
+    Event,
+    GpuCut,
+    JobArrived,
+    JobCompleted,
+    JobCrashed,
+    JobReported,
+    JobStarted,
+    JobStopped,
+    Tick,
+)
+from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Start, Stop, WakeAt
+from gpuloom.engine.machine import Decision, Engine
+from gpuloom.gpus.grant import Device, Grant, Grants
+from gpuloom.gpus.steps import apply_step
+from gpuloom.policies.contract import Phase, Report
+from gpuloom.sim.costs import Costs
+from gpuloom.sim.world import JobRun, World
+from gpuloom.work.model import NO_HINTS, Hints, TraceJob
+
+# Of things at the same moment, what has happened comes before who is asked about it; see `_schedule_mark`.
+BEFORE_TICK, TICK, AFTER_TICK = 0, 1, 2
+
+IDLE_ROUNDS = 1000
+"""After so many rounds in which nothing else was pending, nothing will happen any more: the policy is stuck."""
+
+
+@dataclass(slots=True)
+class RunningJob:
+    """One admitted job as the world sees it."""
+
+    entry: TraceJob
+    run: JobRun
+    done: float = 0.0
+    """Work done, in the world's unit, up to `since_s`."""
+    saved: float = 0.0
+    """Work that a checkpoint keeps."""
+    rate: float = 0.0
+    since_s: float = 0.0
+    working: bool = False
+    grants: Grants = ()
+    version: int = 0
+    """Raised whenever what was scheduled for the job no longer holds."""
+
+
+class Watcher:
+    """Sees all that happens, after the engine has, and changes nothing: metrics, timelines and logs derive from it."""
+
+    def event(self, event: Event) -> None: ...
+    def decision(self, decision: Decision) -> None: ...
+    def instruction(self, at_s: float, instruction: Instruction) -> None: ...
+    def rate(self, at_s: float, job: RunningJob) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What is to go wrong: events at given times, and which of the cuts (counted from 1) stop half-way."""
+
+    events: tuple[Event, ...] = ()
+    failing_cuts: frozenset[int] = field(default_factory=frozenset)
+
+
+NO_FAULTS = Faults()
+
+
+class VirtualBody:
+    def __init__(
+        self, engine: Engine, world: World, costs: Costs, watchers: Sequence[Watcher] = (), faults: Faults = NO_FAULTS
+    ) -> None:
+        self.engine = engine
+        self.world = world
+        self.costs = costs
+        self.watchers = watchers
+        self.faults = faults
+        self.jobs: dict[str, RunningJob] = {}
+        self.now_s = 0.0
+        self._agenda: list[tuple[float, int, int, Callable[[], None]]] = []
+        self._scheduled = 0
+        self._pending = 0
+        """How much on the agenda is not just the next round."""
+        self._sharing: dict[Device, dict[str, Grant]] = {}
+        self._cuts = 0
+        self._told = engine.policy.told
+
+    # ---- the clock ---------------------------------------------------------------------------------------------
+
+    def run(self, trace: Iterable[TraceJob], on_progress: Callable[[float, int], None] | None = None) -> None:
+        """Live through a trace (in order of submission) until nothing more can happen."""
+        arrivals = iter(trace)
+        self._expect_arrival(arrivals)
+        for fault in self.faults.events:
+            self._at(fault.at_s, BEFORE_TICK, partial(self._fail, fault))
+        idle_rounds = 0
+        while self._agenda and idle_rounds < IDLE_ROUNDS:
+            at_s, rank, _, act = heapq.heappop(self._agenda)
+            self.now_s = at_s
+            self._pending -= rank != TICK
+            act()
+            idle_rounds = 0 if self._pending else idle_rounds + 1
+            if on_progress is not None:
+                on_progress(at_s, self.engine.state.completed + self.engine.state.given_up)
+
+    def _at(self, at_s: float, rank: int, act: Callable[[], None]) -> None:
+        self._scheduled += 1
+        self._pending += rank != TICK
+        heapq.heappush(self._agenda, (at_s, rank, self._scheduled, act))
+
+    def _expect_arrival(self, arrivals: Iterable[TraceJob]) -> None:
+        """Only the next arrival is on the agenda, so that a long trace does not fill it."""
+        entry = next(iter(arrivals), None)
+        if entry is not None:
+            self._at(entry.job.submit_s, BEFORE_TICK, partial(self._arrive, entry, arrivals))
+
+    def _arrive(self, entry: TraceJob, arrivals: Iterable[TraceJob]) -> None:
+        self._expect_arrival(arrivals)
+        self.jobs[entry.job.id] = RunningJob(entry, self.world.admit(entry), since_s=self.now_s)
+        hints = _only(self.world.hints(entry), self._told) if self._told else NO_HINTS
+        self._tell(JobArrived(self.now_s, "submitted", entry.job, hints))
+
+    def _tell(self, event: Event) -> None:
+        instructions = self.engine.handle(event)
+        for watcher in self.watchers:
+            watcher.event(event)
+        if self.engine.decision is not None:
+            for watcher in self.watchers:
+                watcher.decision(self.engine.decision)
+        for instruction in instructions:
+            for watcher in self.watchers:
+                watcher.instruction(self.now_s, instruction)
+            self._carry_out(instruction)
+
+    # ---- instructions ------------------------------------------------------------------------------------------
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Start():
+                self._start(instruction)
+            case Stop():
+                self._stop(self.jobs[instruction.job_id], save=instruction.save)
+            case Cut():
+                self._cut(instruction)
+            case WakeAt():
+                self._at(instruction.at_s, TICK, lambda: self._tell(Tick(self.now_s, "round")))
+            case GiveUp():
+                del self.jobs[instruction.job_id]
+
+    def _start(self, start: Start) -> None:
+        job = self.jobs[start.job_id]
+        job.grants = start.grants
+        job.version += 1
+        delay_s = self.world.start_s(job.entry, start.resume)
+        if any(grant.share_pct < 100 for grant in start.grants):
+            delay_s += self.costs.mps_start_s
+        self._at(self.now_s + delay_s, BEFORE_TICK, partial(self._begin, job, job.version))
+
+    def _begin(self, job: RunningJob, version: int) -> None:
+        if job.version != version:
+            return  # stopped before it came up
+        job_id = job.entry.job.id
+        job.working = True
+        report = job.run.start(self.now_s, job.grants)
+        self._tell(JobStarted(self.now_s, "processes are up", job_id))
+        self._report(job_id, report)
+        if job.version == version:
+            self._rerate_with_neighbours(job)
+
+    def _report(self, job_id: str, report: Report | None) -> None:
+        if report is not None:
+            self._tell(JobReported(self.now_s, "report", job_id, report))
+
+    def _stop(self, job: RunningJob, *, save: bool) -> None:
+        self._halt(job, save=save)
+        delay_s = self.costs.checkpoint_s if save else 0.0
+        job_id = job.entry.job.id
+        cause = "checkpointed" if save else "killed"
+        self._at(self.now_s + delay_s, BEFORE_TICK, lambda: self._tell(JobStopped(self.now_s, cause, job_id)))
+
+    def _halt(self, job: RunningJob, *, save: bool) -> None:
+        """The job's processes no longer work; without saving, what was done since the last checkpoint is lost."""
+        job.done += job.rate * (self.now_s - job.since_s)
+        job.done = job.saved = job.done if save else job.saved
+        job.version += 1
+        job.working = False
+        self._set_rate(job, 0.0)
+        self._rerate_neighbours(job)
+
+    def _cut(self, cut: Cut) -> None:
+        self._cuts += 1
+        gpu, fails = cut.gpu, self._cuts in self.faults.failing_cuts
+        layout = self.engine.state.gpus[gpu].actual
+        for step in cut.steps[: len(cut.steps) // 2] if fails else cut.steps:
+            layout = apply_step(self.engine.state.cluster.gpus[gpu].model, layout, step)
+        kind, cause = (CutFailed, "stopped half-way") if fails else (GpuCut, "cut")
+        self._at(self.now_s + self.costs.cut_s, BEFORE_TICK, lambda: self._tell(kind(self.now_s, cause, gpu, layout)))
+
+    def _fail(self, fault: Event) -> None:
+        if isinstance(fault, JobCrashed):
+            view = self.engine.state.jobs.get(fault.job_id)
+            if view is None or view.phase not in (Phase.STARTING, Phase.RUNNING):
+                return  # there is nothing that could crash
+            self._halt(self.jobs[fault.job_id], save=False)
+        self._tell(fault)
+
+    # ---- progress ----------------------------------------------------------------------------------------------
+
+    def _rerate_with_neighbours(self, job: RunningJob) -> None:
+        for grant in job.grants:
+            if grant.share_pct < 100:
+                self._sharing.setdefault(grant.device, {})[job.entry.job.id] = grant
+        self._rerate(job)
+        self._rerate_neighbours(job)
+
+    def _rerate_neighbours(self, job: RunningJob) -> None:
+        """Whoever shares a device with this job has a new neighbourhood."""
+        job_id = job.entry.job.id
+        for grant in job.grants:
+            if grant.share_pct < 100:
+                sharing = self._sharing.get(grant.device, {})
+                if not job.working:
+                    sharing.pop(job_id, None)
+                for other in sharing:
+                    if other != job_id:
+                        self._rerate(self.jobs[other])
+
+    def _rerate(self, job: RunningJob) -> None:
+        beside = [
+            other
+            for grant in job.grants
+            if grant.share_pct < 100
+            for job_id, other in self._sharing.get(grant.device, {}).items()
+            if job_id != job.entry.job.id
+        ]
+        job.done += job.rate * (self.now_s - job.since_s)
+        job.version += 1
+        self._set_rate(job, job.run.rate(job.grants, beside))
+        if job.rate > 0:
+            self._schedule_mark(job)
+        else:
+            self._halt(job, save=False)
+            self._tell(JobCrashed(self.now_s, "out of memory", job.entry.job.id))
+
+    def _set_rate(self, job: RunningJob, rate: float) -> None:
+        job.rate, job.since_s = rate, self.now_s
+        for watcher in self.watchers:
+            watcher.rate(self.now_s, job)
+
+    def _schedule_mark(self, job: RunningJob) -> None:
+        """Put the next mark on the agenda.
+
+        A world with a quantum rounds the time; a mark that was rounded down to the very moment of a round lies after it
+        in truth, and is handled after it (Pollux's simulator steps 60 s, then asks).
+        """
+        exact_s = self.now_s + max(job.run.mark() - job.done, 0.0) / job.rate
+        quantum_s = self.world.quantum_s
+        at_s = exact_s if quantum_s is None else max(round(exact_s / quantum_s) * quantum_s, self.now_s)
+        rank = AFTER_TICK if exact_s > at_s else BEFORE_TICK
+        self._at(at_s, rank, partial(self._reach, job, job.version))
+
+    def _reach(self, job: RunningJob, version: int) -> None:
+        if job.version != version:
+            return
+        job_id = job.entry.job.id
+        job.done, job.since_s = job.run.mark(), self.now_s
+        complete, report = job.run.reach_mark(self.now_s, job.grants)
+        self._report(job_id, report)
+        if complete:
+            self._halt(job, save=True)
+            del self.jobs[job_id]
+            self._tell(JobCompleted(self.now_s, "done", job_id))
+        elif job.version == version:
+            self._rerate(job)
+
+
+def _only(hints: Hints, told: frozenset[str]) -> Hints:
+    return Hints(**{name: getattr(hints, name) for name in told})

@@ -1,0 +1,37 @@
+"""What moving work about costs, in seconds. Defaults: measured by MISO's authors on an A100 (SoCC'22 artifact)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from gpuloom.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    start_s: float = 10.0
+    """First start of a job's processes."""
+    restart_s: float | None = None
+    """Start from a checkpoint; None takes the measured figure of the workload, or `start_s` where there is none."""
+    checkpoint_s: float = 0.0
+    """Saving before a stop. Zero in MISO's accounting, which counts it within the restart."""
+    cut_s: float = 4.0
+    """One MIG reconfiguration of one GPU, whatever the number of steps."""
+    mps_start_s: float = 5.0
+    """Starting the MPS daemon for a job that gets a share of a device."""
+
+
+def with_overrides(costs: Costs, overrides: Sequence[str]) -> Costs:
+    """Costs with `name=seconds` applied, as the command line gives them."""
+    names = {field.name for field in fields(Costs)}
+    for text in overrides:
+        name, _, value = text.partition("=")
+        if name not in names:
+            raise InputError(f"--cost {text}: no such cost; known are {', '.join(sorted(names))}")
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds < float("inf"):
+            raise InputError(f"--cost {text}: expected {name}=SECONDS, zero or more")
+        costs = replace(costs, **{name: seconds})
+    return costs

@@ -1,0 +1,41 @@
+"""Faults as the command line names them: `gpu-lost:3@1000`, `gpu-restored:3@5000`, `crash:job-7@300`, `cut-fails:2`."""
+
+from collections.abc import Sequence
+from math import isfinite
+
+from gpuloom.engine.events import Event, GpuLost, GpuRestored, JobCrashed
+from gpuloom.errors import InputError
+from gpuloom.gpus.cluster import Cluster
+from gpuloom.sim.body import Faults
+
+CAUSE = "injected"
+SPELLINGS = "gpu-lost:GPU@SECONDS, gpu-restored:GPU@SECONDS, crash:JOB@SECONDS or cut-fails:NTH"
+
+
+def parse_faults(texts: Sequence[str], cluster: Cluster) -> Faults:
+    events = list[Event]()
+    cuts = set[int]()
+    for text in texts:
+        kind, _, rest = text.partition(":")
+        target, _, when = rest.rpartition("@")
+        if kind == "cut-fails" and rest.isdecimal():
+            cuts.add(int(rest))
+        else:
+            events.append(_event(text, kind, target, when, cluster))
+    return Faults(tuple(sorted(events, key=lambda event: event.at_s)), frozenset(cuts))
+
+
+def _event(text: str, kind: str, target: str, when: str, cluster: Cluster) -> Event:
+    try:
+        at_s = float(when)
+    except ValueError:
+        at_s = -1.0
+    if not (target and isfinite(at_s) and at_s >= 0):
+        raise InputError(f"--fault {text}: expected {SPELLINGS}")
+    if kind == "crash":
+        return JobCrashed(at_s, CAUSE, target)
+    if kind not in ("gpu-lost", "gpu-restored") or not target.isdecimal():
+        raise InputError(f"--fault {text}: expected {SPELLINGS}")
+    if int(target) >= len(cluster):
+        raise InputError(f"--fault {text}: there are GPUs 0 to {len(cluster) - 1}")
+    return (GpuLost if kind == "gpu-lost" else GpuRestored)(at_s, CAUSE, int(target))

@@ -1,0 +1,189 @@
+"""One run: a trace, some GPUs, a policy and a seed in, the figures out. The same inputs give the same bytes."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from time import perf_counter
+from typing import TextIO
+
+from gpuloom.engine.events import Event
+from gpuloom.engine.log import Header, to_line
+from gpuloom.engine.machine import Decision, Engine
+from gpuloom.errors import InputError
+from gpuloom.gpus import layouts
+from gpuloom.gpus.cluster import Cluster, parse_cluster
+from gpuloom.perf.elastic_tables import ElasticTables
+from gpuloom.policies.contract import Policy, When
+from gpuloom.policies.registry import make_policy
+from gpuloom.sim.body import NO_FAULTS, Faults, VirtualBody, Watcher
+from gpuloom.sim.costs import Costs
+from gpuloom.sim.curves import Curves
+from gpuloom.sim.metrics import Metrics, Outcomes, Summary
+from gpuloom.sim.slice_world import SliceWorld
+from gpuloom.sim.timeline import Timeline
+from gpuloom.sim.world import World
+from gpuloom.work.figures import Figures, load_figures
+from gpuloom.work.model import Job, Kind, TraceJob
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything about a run but the policy and its seed."""
+
+    trace: Sequence[TraceJob]
+    gpus: str
+    """As on the command line: 8xA100-40GB."""
+    figures: Figures | None = None
+    """The truth about slices; None takes the shipped figures."""
+    tables: Mapping[str, ElasticTables] | None = None
+    """The truth about elastic jobs; given, the run takes place in that world."""
+    costs: Costs = field(default_factory=Costs)
+    every_s: float | None = None
+    """Ask the policy every so many seconds, whatever it prefers."""
+    faults: Faults = NO_FAULTS
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """What the trace held besides, by why it was left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    policy: str
+    seed: int
+    summary: Summary
+    outcomes: Outcomes
+    curves: Curves | None
+    timeline: Timeline | None
+    wall_s: float
+    layout: str | None = None
+    """The layout that best-static found."""
+
+
+def simulate(
+    scenario: Scenario,
+    policy: str,
+    seed: int = 0,
+    *,
+    log: TextIO | None = None,
+    timeline: bool = False,
+    on_progress: Callable[[float, int], None] | None = None,
+) -> Result:
+    """Run one policy. `best-static` runs every static layout and returns the one with the smallest mean JCT."""
+    cluster = parse_cluster(scenario.gpus)
+    check_fits(scenario.trace, cluster)
+    if policy == "best-static":
+        return _best_static(scenario, cluster, seed, log=log, timeline=timeline, on_progress=on_progress)
+    began = perf_counter()
+    brain = build_policy(policy, cluster, seed, scenario.every_s)
+    world = make_world(scenario, cluster, brain)
+    engine = Engine(cluster, brain)
+    metrics = Metrics(engine, world)
+    watchers: list[Watcher] = [metrics]
+    lines = Timeline(cluster) if timeline else None
+    if lines is not None:
+        watchers.append(lines)
+    if log is not None:
+        log.write(to_line(Header(scenario.gpus, policy, seed, scenario.every_s)))
+        watchers.append(LogWriter(log))
+    body = VirtualBody(engine, world, scenario.costs, watchers, scenario.faults)
+    body.run(_counted(scenario.trace, metrics), on_progress)
+    if body.jobs:
+        job = next(iter(body.jobs.values())).entry.job
+        raise InputError(f"policy {policy} never places job {job.id} ({describe(job)}) on {scenario.gpus}")
+    wall_s = perf_counter() - began
+    return Result(policy, seed, metrics.summary(), metrics.outcomes, metrics.curves, lines, wall_s)
+
+
+def figures(result: Result) -> dict[str, object]:
+    """A result as the flat row that commands print; its names are a contract with scripts."""
+    row: dict[str, object] = {"policy": result.policy, "seed": result.seed, **asdict(result.summary)}
+    if result.layout is not None:
+        row["layout"] = result.layout
+    return row | {"wall_s": result.wall_s}
+
+
+def build_policy(name: str, cluster: Cluster, seed: int, every_s: float | None) -> Policy:
+    policy = make_policy(name, cluster, seed)
+    if every_s is not None:
+        policy.when = When(every_s, only_if_changed=policy.when.every_s is None)
+    return policy
+
+
+def make_world(scenario: Scenario, cluster: Cluster, policy: Policy) -> World:
+    if scenario.tables is not None:
+        from gpuloom.sim.elastic_world import ElasticWorld
+
+        costs = scenario.costs
+        adaptive = getattr(policy, "adaptive", False)
+        return ElasticWorld(
+            scenario.tables, cluster, adaptive=adaptive, start_s=costs.start_s, restart_s=costs.restart_s
+        )
+    return SliceWorld(scenario.figures or load_figures(), cluster, scenario.costs)
+
+
+class LogWriter(Watcher):
+    """Every event and decision as a line."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.out = out
+
+    def event(self, event: Event) -> None:
+        self.out.write(to_line(event))
+
+    def decision(self, decision: Decision) -> None:
+        self.out.write(to_line(decision))
+
+
+def _counted(trace: Sequence[TraceJob], metrics: Metrics) -> Iterator[TraceJob]:
+    for entry in trace:
+        metrics.arrival(entry)
+        yield entry
+
+
+def check_fits(trace: Sequence[TraceJob], cluster: Cluster) -> None:
+    """Refuse a trace with a job that no policy could ever place."""
+    if not trace:
+        raise InputError("the trace has no jobs")
+    most_mib = max(gpu.model.mem_mib for gpu in cluster.gpus)
+    for entry in trace:
+        job = entry.job
+        least = job.min_gpus if job.kind is Kind.ELASTIC else job.gpus
+        if least > len(cluster) or (job.mem_mib or 0) > most_mib:
+            raise InputError(
+                f"job {job.id} ({describe(job)}) fits nowhere on {len(cluster)} GPUs of at most {most_mib} MiB"
+            )
+
+
+def describe(job: Job) -> str:
+    memory = "" if job.mem_mib is None else f", {job.mem_mib} MiB"
+    return f"{job.gpus} GPU{'s' if job.gpus > 1 else ''}{memory}"
+
+
+def _best_static(
+    scenario: Scenario,
+    cluster: Cluster,
+    seed: int,
+    *,
+    log: TextIO | None,
+    timeline: bool,
+    on_progress: Callable[[float, int], None] | None,
+) -> Result:
+    """Try every maximal multiset of slices that has room for every job."""
+    began = perf_counter()
+    models = {gpu.model.name: gpu.model for gpu in cluster.gpus}
+    if len(models) != 1 or not all(model.mig for model in models.values()):
+        raise InputError("best-static: needs GPUs of one model that has MIG")
+    (model,) = models.values()
+    largest_mib = max((entry.job.mem_mib or 0) for entry in scenario.trace)
+    found: list[tuple[float, str]] = []
+    for slices in layouts.multisets(model):
+        layout = layouts.with_slices(model, slices)
+        if layout is None or max(model.by_name[i.profile].mem_mib for i in layout) < largest_mib:
+            continue
+        name = "static:" + ",".join(map(str, slices))
+        summary = simulate(scenario, name, seed, on_progress=on_progress).summary
+        if summary.avg_jct_s is not None:
+            found.append((summary.avg_jct_s, name))
+    if not found:
+        raise InputError(f"best-static: no static layout of {scenario.gpus} has room for every job")
+    best = simulate(scenario, min(found)[1], seed, log=log, timeline=timeline)
+    wall_s = perf_counter() - began
+    return replace(best, policy="best-static", layout=best.policy.removeprefix("static:"), wall_s=wall_s)

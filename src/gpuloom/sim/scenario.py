@@ -1,0 +1,80 @@
+"""From what a user names (a file, a format, some GPUs) to a scenario that can be run: the place that reads inputs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuloom.errors import InputError
+from gpuloom.gpus.cluster import parse_cluster
+from gpuloom.perf.elastic_tables import ElasticTables
+from gpuloom.sim.costs import Costs, with_overrides
+from gpuloom.sim.faults import parse_faults
+from gpuloom.sim.run import Scenario
+from gpuloom.work.elastic_profiles import read_profiles
+from gpuloom.work.figures import figures_from_csv
+from gpuloom.work.traces import load_trace
+
+MISO_CONTROL_S = 10.0
+"""MISO's controller looks every 10 s (SoCC'22 artifact)."""
+
+POLLUX_COSTS = Costs(start_s=30.0, restart_s=30.0)
+"""What Pollux's simulator charges whenever a job's GPUs change (OSDI'21 artifact)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What the command line and the benchmarks take; plain data, so that a worker process can be given it."""
+
+    trace: Path | None = None
+    format: str | None = None
+    """None: told from the path."""
+    gpus: str = "8xA100-40GB"
+    jobs: int | None = None
+    gap_s: float | None = None
+    profiles: Path | None = None
+    every_s: float | None = None
+    costs: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+def load(inputs: Inputs, seed: int) -> Scenario:
+    """Read the trace as this seed shapes it, with the measured truth that goes with its format."""
+    kind = inputs.format or guess_format(inputs.trace)
+    cluster = parse_cluster(inputs.gpus)
+    if inputs.trace is None and kind != "synthetic":
+        raise InputError(f"format {kind} needs --trace PATH")
+    tables = _tables(inputs, kind)
+    path = inputs.trace or Path()
+    trace = load_trace(path, kind, seed=seed, jobs=inputs.jobs, gap_s=inputs.gap_s)
+    sliced = kind in ("miso", "synthetic")
+    every_s = inputs.every_s if inputs.every_s is not None else MISO_CONTROL_S if sliced else None
+    if every_s is not None and not 0 < every_s < float("inf"):
+        raise InputError(f"--every {every_s:g}: expected a number of seconds above zero")
+    return Scenario(
+        trace.jobs,
+        inputs.gpus,
+        figures=figures_from_csv(path / "mig_batch_latency.csv") if kind == "miso" else None,
+        tables=tables,
+        costs=with_overrides(POLLUX_COSTS if kind == "pollux" else Costs(), inputs.costs),
+        every_s=every_s,
+        faults=parse_faults(inputs.faults, cluster),
+        skipped=trace.skipped,
+    )
+
+
+def guess_format(path: Path | None) -> str:
+    if path is None:
+        return "synthetic"
+    if path.is_dir():
+        return "miso"
+    by_ending = {".yaml": "yaml", ".yml": "yaml", ".jsonl": "jsonl"}
+    if path.suffix not in by_ending:
+        raise InputError(f"{path}: its format cannot be told from its name: give --format")
+    return by_ending[path.suffix]
+
+
+def _tables(inputs: Inputs, kind: str) -> dict[str, ElasticTables] | None:
+    if kind != "pollux":
+        return None
+    if inputs.profiles is None:
+        raise InputError("format pollux needs --profiles DIR, the folder with a table folder for each application")
+    return {model: ElasticTables(profile) for model, profile in read_profiles(inputs.profiles).items()}

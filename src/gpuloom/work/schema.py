@@ -1,0 +1,120 @@
+"""The flat work file as pydantic models: which fields exist, their units and ranges. The JSON Schema comes from it.
+
+Imported only by `files`, when a file is read: pydantic takes a while to import and has no place in the core.
+"""
+
+import shlex
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from gpuloom.work import units
+from gpuloom.work.source import MAX_COUNT, shown
+
+MAX_COPIES = 100_000
+_TEXT = {"type": "string", "minLength": 1}
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not value or len(value) > 200 or not value.isprintable():
+        raise ValueError(
+            f"is {shown(value)}, but must be a text of 1 to 200 printable characters (in quotes if a number)"
+        )
+    return value
+
+
+def _command(value: object) -> tuple[str, ...]:
+    """A shell-like line or a list of words."""
+    accepted = "a command line such as 'python train.py' or a list of texts"
+    try:
+        words = shlex.split(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"is {shown(value)}, which has unbalanced quotes ({error}): expected {accepted}") from None
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"is {shown(value)}, but must be {accepted}")
+    return tuple(words)
+
+
+def _length(value: object) -> float:
+    length_s = units.seconds(value)
+    if length_s == 0:
+        raise ValueError("is 0, but must be a time above 0 such as 2h")
+    return length_s
+
+
+def _either(number: str, example: str, about: str) -> WithJsonSchema:
+    """A number or a text with its unit, for the JSON Schema."""
+    return WithJsonSchema({"type": [number, "string"], "description": about, "examples": [example]})
+
+
+Name = Annotated[str, BeforeValidator(_name), WithJsonSchema(_TEXT | {"maxLength": 200})]
+Command = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_command),
+    WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+Memory = Annotated[
+    int, BeforeValidator(units.memory_mib), _either("integer", "12G", "Device memory on each GPU; a number is MiB")
+]
+Seconds = Annotated[float, BeforeValidator(units.seconds), _either("number", "90m", "A time; a number is seconds")]
+Length = Annotated[float, BeforeValidator(_length), _either("number", "2h", "A time above 0; a number is seconds")]
+Latency = Annotated[
+    float,
+    BeforeValidator(units.milliseconds),
+    WithJsonSchema({"type": "string", "description": "A time with its unit", "examples": ["40ms"]}),
+]
+Priority = Annotated[
+    int, BeforeValidator(units.priority), _either("integer", "high", "low, normal, high or a number; larger first")
+]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+
+
+class Entry(BaseModel):
+    """One item of a list in the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class JobEntry(Entry):
+    """A piece of work that ends."""
+
+    name: Name
+    command: Command | None = None
+    kind: Literal["rigid", "sliceable", "elastic"] | None = Field(None, description="Inferred if absent")
+    workload: Name | None = Field(None, description="The name under which it was measured, such as resnet 128")
+    gpus: Count | None = Field(None, description="GPUs asked for; 1 if absent")
+    min_gpus: Count | None = None
+    max_gpus: Count | None = None
+    memory: Memory | None = None
+    priority: Priority = 0
+    batch: Count | None = Field(None, description="Global batch it was tuned for")
+    min_batch: Count | None = None
+    max_batch: Count | None = None
+    min_speed: float | None = Field(None, gt=0, le=1, description="Never slower than this part of a whole GPU's speed")
+    length: Length | None = Field(None, description="The owner's estimate of its length on the GPUs it asks for")
+    submit: Seconds = Field(0.0, description="When it is submitted, from the start of the simulation")
+    count: int = Field(1, ge=1, le=MAX_COPIES, description="So many copies, named name-1, name-2, …")
+
+
+class ServiceEntry(Entry):
+    """Inference that stays up."""
+
+    name: Name
+    workload: Name
+    rate: float = Field(gt=0, le=1e9, description="Requests per second")
+    p99: Latency
+    memory: Memory | None = None
+    priority: Priority = 0
+    max_batch: Count | None = None
+
+
+class WorkFile(Entry):
+    """A gpuloom work file: jobs, services, or both."""
+
+    jobs: list[JobEntry] = Field(default_factory=list)
+    services: list[ServiceEntry] = Field(default_factory=list)
+
+
+def json_schema() -> dict[str, Any]:
+    schema = WorkFile.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema

@@ -1,0 +1,87 @@
+"""Small worlds for the engine's tests: a cluster, a policy that does as told, and checks that must always hold."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from gpuloom.engine.events import Event, JobArrived
+from gpuloom.engine.instructions import Instruction
+from gpuloom.engine.machine import Engine
+from gpuloom.gpus import layouts
+from gpuloom.gpus.cluster import Cluster, parse_cluster
+from gpuloom.policies.contract import NO_CHANGE, ON_EVENTS, Phase, Plan, View, When
+from gpuloom.work.model import Job, Kind
+
+
+class Puppet:
+    """A policy that returns the plans it was given, one each time it is asked."""
+
+    told: frozenset[str] = frozenset()
+
+    def __init__(self, plans: Iterable[Plan] = (), when: When = ON_EVENTS) -> None:
+        self.plans = list(plans)
+        self.when = when
+        self.seen: list[float] = []
+
+    def decide(self, view: View) -> Plan:
+        self.seen.append(view.now_s)
+        return self.plans.pop(0) if self.plans else NO_CHANGE
+
+
+class Bench:
+    """An engine whose policy is a puppet, driven event by event."""
+
+    def __init__(self, gpus: str = "2xA100-40GB", when: When = ON_EVENTS) -> None:
+        self.cluster: Cluster = parse_cluster(gpus)
+        self.policy = Puppet(when=when)
+        self.engine = Engine(self.cluster, self.policy)
+
+    def tell(self, event: Event, plan: Plan | None = None) -> list[Instruction]:
+        if plan is not None:
+            self.policy.plans.append(plan)
+        out = self.engine.handle(event)
+        check_invariants(self.engine)
+        return out
+
+    def arrive(
+        self, job_id: str = "a", at_s: float = 0.0, plan: Plan | None = None, **fields: object
+    ) -> list[Instruction]:
+        job = Job(job_id, at_s, **{"kind": Kind.SLICEABLE, **fields})  # type: ignore[arg-type]
+        return self.tell(JobArrived(at_s, "test", job), plan)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def check_invariants(engine: Engine) -> None:
+    """What must hold after every event, whatever the policy did."""
+    state = engine.state
+    planned: dict[object, float] = {}
+    for job in state.jobs.values():
+        assert (job.id in state.waiting) == (not job.grants)
+        assert bool(job.held) == (job.phase is not Phase.WAITING)
+        for grant in job.held:
+            assert state.held[grant.device][job.id] == grant.share_pct
+            gpu = state.gpus[grant.gpu]
+            assert gpu.lost or (grant.instance in gpu.actual if grant.instance else not gpu.actual)
+        for grant in job.grants:
+            planned[grant.device] = planned.get(grant.device, 0.0) + grant.share_pct
+            gpu = state.gpus[grant.gpu]
+            assert job.id in gpu.tenants
+            assert not gpu.lost
+            assert grant.instance in gpu.layout if grant.instance else not gpu.layout
+    assert all(total <= 100.001 for total in planned.values())
+    for shares in state.held.values():
+        assert 0 < sum(shares.values()) <= 100.001
+        assert shares.keys() <= state.jobs.keys()
+    idle = [gpu for node in state.cluster.nodes for gpu in state.idle.on(node)]
+    assert state.idle.total == len(idle)
+    for index, gpu in state.gpus.items():
+        model = state.cluster.gpus[index].model
+        assert layouts.check(model, gpu.layout) is None
+        assert layouts.check(model, gpu.actual) is None
+        assert (index in idle) == (not gpu.tenants and not gpu.lost)
+        assert all(any(grant.gpu == index for grant in state.jobs[tenant].grants) for tenant in gpu.tenants)
+    assert [*state.waiting] == sorted(state.waiting, key=state.order.__getitem__)

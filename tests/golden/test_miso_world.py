@@ -1,0 +1,25 @@
+"""MISO's world: the published means (8 A100s, seeds 1-5) and the order of the schemes. Slow enough to be few."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuloom.sim.run import simulate
+from gpuloom.sim.scenario import Inputs, load
+
+PUBLISHED = {"whole-fifo": (2541.0, 0.03), "static:3,2,2": (1244.0, 0.04), "oracle": (1065.0, 0.04)}
+
+
+@pytest.mark.parametrize("policy", PUBLISHED)
+def test_the_mean_completion_time_is_the_published_one(data_dir: Path, policy: str) -> None:
+    inputs = Inputs(data_dir / "miso", "miso")
+    means = [simulate(load(inputs, seed), policy, seed).summary.avg_jct_s for seed in range(1, 6)]
+    published, tolerance = PUBLISHED[policy]
+    assert sum(mean or 0 for mean in means) / 5 == pytest.approx(published, rel=tolerance)
+
+
+def test_system_throughput_and_makespan_are_those_of_the_paper(data_dir: Path) -> None:
+    inputs = Inputs(data_dir / "miso", "miso")
+    runs = [simulate(load(inputs, seed), "whole-fifo", seed).summary for seed in range(1, 6)]
+    assert sum(run.makespan_s for run in runs) / 5 == pytest.approx(11_989, rel=0.01)
+    assert sum(run.stp_per_gpu for run in runs) / 5 == pytest.approx(0.796, rel=0.01)

@@ -1,0 +1,122 @@
+"""Whole runs: repeatable to the byte, sound under every policy, and no larger at the end than they need be."""
+
+import io
+from multiprocessing import active_children
+from pathlib import Path
+
+import pytest
+
+from gpuloom.engine.log import replay
+from gpuloom.engine.machine import Engine
+from gpuloom.gpus.cluster import parse_cluster
+from gpuloom.sim.body import VirtualBody
+from gpuloom.sim.compare import mean_and_error, read_done, run_all, summarise, tasks_for
+from gpuloom.sim.costs import Costs
+from gpuloom.sim.run import Scenario, build_policy, figures, make_world, simulate
+from gpuloom.sim.scenario import Inputs, load
+from gpuloom.work.model import Job, Kind, TraceJob
+
+POLICIES = ["whole-fifo", "whole-sjf", "static:3,2,2", "mps-only", "oracle", "best-static"]
+SMALL = Inputs(gpus="2xA100-40GB", jobs=25)
+RESTLESS = Inputs(
+    gpus="2xA100-40GB", jobs=25, faults=("gpu-lost:0@900", "gpu-restored:0@1500", "crash:job-3@700", "cut-fails:3")
+)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_same_seed_gives_the_same_bytes(policy: str) -> None:
+    logs, rows = [], []
+    for _ in range(2):
+        log = io.StringIO()
+        rows.append({**figures(simulate(load(SMALL, 3), policy, 3, log=log)), "wall_s": 0})
+        logs.append(log.getvalue())
+    assert logs[0] == logs[1]
+    assert rows[0] == rows[1]
+    assert rows[0]["completed"] == 25
+    assert rows[0]["plans_rejected"] == 0
+
+
+@pytest.mark.parametrize("inputs", [SMALL, RESTLESS], ids=["smooth", "faults"])
+@pytest.mark.parametrize("policy", ["whole-fifo", "static:3,2,2", "mps-only", "oracle"])
+def test_a_log_replays_to_the_same_state(policy: str, inputs: Inputs) -> None:
+    log, scenario = io.StringIO(), load(inputs, 1)
+    cluster = parse_cluster(scenario.gpus)
+    engine = Engine(cluster, build_policy(policy, cluster, 1, scenario.every_s))
+    simulate(scenario, policy, 1, log=log)
+    VirtualBody(engine, make_world(scenario, cluster, engine.policy), scenario.costs, (), scenario.faults).run(
+        scenario.trace
+    )
+    again = replay(
+        log.getvalue().splitlines(keepends=True),
+        "run.jsonl",
+        parse_cluster,
+        lambda header, cluster: build_policy(header.policy, cluster, header.seed, header.every_s),
+    )
+    assert again.state.dump() == engine.state.dump()
+
+
+@pytest.mark.parametrize("policy", ["whole-fifo", "whole-sjf", "static:3,2,2", "mps-only", "oracle"])
+def test_faults_lose_no_job(policy: str) -> None:
+    summary = simulate(load(RESTLESS, 2), policy, 2).summary
+    assert summary.completed == 25
+    assert summary.given_up == 0
+
+
+def test_what_ran_leaves_nothing_behind() -> None:
+    """State, body and curves are as small after a long run as after a short one."""
+    trace = [TraceJob(Job(f"j{n}", n * 3600.0, Kind.RIGID), 1800.0) for n in range(3000)]
+    scenario = Scenario(trace, "2xV100", costs=Costs())
+    cluster = parse_cluster("2xV100")
+    engine = Engine(cluster, build_policy("whole-fifo", cluster, 0, 10.0))
+    body = VirtualBody(engine, make_world(scenario, cluster, engine.policy), scenario.costs)
+    body.run(trace)
+    assert not any((body.jobs, body._agenda, engine.state.jobs, engine.state.held, engine.state.order))
+    curves = simulate(scenario, "whole-fifo").curves
+    assert curves is not None
+    assert len(curves.points(0)) <= 1025
+
+
+def test_best_static_is_the_best_of_all_static_layouts() -> None:
+    scenario = load(SMALL, 1)
+    best = simulate(scenario, "best-static", 1)
+    assert best.layout is not None
+    for layout in ("7", "4,3", "3,3", "3,2,2", "4,2,1"):
+        other = simulate(scenario, f"static:{layout}", 1).summary.avg_jct_s
+        assert (best.summary.avg_jct_s or 0) <= (other or 0) + 1e-9
+
+
+def test_workers_and_resumed_runs_give_the_same_figures(tmp_path: Path) -> None:
+    tasks = tasks_for(SMALL, ["whole-fifo", "oracle"], [1, 2], timelines=False)
+    done = tmp_path / "done.jsonl"
+
+    def rows(workers: int, path: Path | None) -> list[dict[str, object]]:
+        return [{**row, "wall_s": 0} for row, _ in run_all(tasks, workers, path)]
+
+    alone = rows(1, None)
+    assert rows(2, done) == alone
+    whole = done.read_text()
+    done.write_text(whole[: len(whole) // 2])  # the power went out while it was written
+    assert rows(1, done) == alone
+    assert len(read_done(done)) >= 2
+    table = summarise(alone, "whole-fifo")
+    assert [row["policy"] for row in table] == ["whole-fifo", "oracle"]
+    assert table[0]["ratio_to_whole-fifo"] == 1.0
+
+
+def test_ctrl_c_ends_the_workers() -> None:
+    tasks = tasks_for(SMALL, ["whole-fifo", "oracle"], [1, 2, 3], timelines=False)
+
+    def interrupt(done: int) -> None:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all(tasks, 2, on_progress=interrupt)
+    for worker in active_children():
+        worker.join(30)
+    assert not active_children()
+
+
+def test_the_standard_error_is_that_of_the_mean() -> None:
+    assert mean_and_error([1.0]) == (1.0, None)
+    mean, error = mean_and_error([1.0, 2.0, 3.0, 4.0])
+    assert (mean, error) == (2.5, pytest.approx((5 / 3 / 4) ** 0.5))
