@@ -57,5 +57,11 @@ def compare(
     table = summarise([row for row, _ in results], first)
     emit(for_people(table, first) if output is Output.table else table, output, f"{len(names)} policies on {gpus}")
     if report is not None:
-        write_report(report, f"{len(names)} policies on {gpus}", [run for _, run in results if run is not None], table)
+        write_report(
+            report,
+            f"{len(names)} policies on {gpus}",
+            [run for _, run in results if run is not None],
+            table,
+            baseline=first,
+        )
         typer.echo(f"report: {report}", err=True)

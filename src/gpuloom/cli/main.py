@@ -3,6 +3,7 @@
 Exit codes: 0 fine, 1 the answer is no, 2 wrong usage or wrong input, 130 stopped with Ctrl-C.
 """
 
+import os
 import sys
 from typing import Annotated
 
@@ -17,6 +18,9 @@ from gpuloom.cli.gpus import gpus
 from gpuloom.cli.policies import policies
 from gpuloom.cli.simulate import simulate
 from gpuloom.errors import InputError
+
+# Our linear algebra is on tiny matrices, where threads only get in each other's way. Read when numpy is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 app = typer.Typer(
     help="Share GPUs at every time scale: decide, prove the decision on measured data, explain it.",

@@ -82,21 +82,21 @@ class State:
                 del self.held[grant.device]
 
     def settle_in(self, job_id: str, grants: Grants) -> None:
-        """Plan the job on these GPUs."""
-        for gpu in dict.fromkeys(grant.gpu for grant in grants):
-            view = self.gpus[gpu]
+        """Plan the job on these GPUs (it has at most one grant on each)."""
+        for grant in grants:
+            view = self.gpus[grant.gpu]
             if not view.tenants:
-                self.idle.remove(self.cluster.node_of[gpu], gpu)
-            self.gpus[gpu] = view._replace(tenants=(*view.tenants, job_id))
+                self.idle.remove(self.cluster.node_of[grant.gpu], grant.gpu)
+            self.gpus[grant.gpu] = view._replace(tenants=(*view.tenants, job_id))
 
     def leave(self, job_id: str, grants: Grants) -> None:
         """Plan the job no longer on these GPUs."""
-        for gpu in dict.fromkeys(grant.gpu for grant in grants):
-            view = self.gpus[gpu]
-            tenants = tuple(tenant for tenant in view.tenants if tenant != job_id)
-            self.gpus[gpu] = view._replace(tenants=tenants)
+        for grant in grants:
+            view = self.gpus[grant.gpu]
+            tenants = tuple([tenant for tenant in view.tenants if tenant != job_id])
+            self.gpus[grant.gpu] = view._replace(tenants=tenants)
             if not tenants and not view.lost:
-                self.idle.add(self.cluster.node_of[gpu], gpu)
+                self.idle.add(self.cluster.node_of[grant.gpu], grant.gpu)
 
     def plan_grants(self, job_id: str, grants: Grants) -> None:
         job = self.jobs[job_id]

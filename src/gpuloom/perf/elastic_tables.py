@@ -82,7 +82,7 @@ class ElasticTables:
         return self._times[key]
 
     def at_epoch(self, batch: int, epoch: int) -> EpochRow:
-        """The row of an epoch (counted from 0) at a global batch, on the line between the two nearest validated batches."""
+        """The row of an epoch (counted from 0) at a global batch: straight between the nearest validated batches."""
         key = (batch, epoch)
         if key not in self._rows:
             self._rows[key] = self._epoch_row(batch, epoch)

@@ -1,4 +1,4 @@
-"""Goodput: useful progress per second = steps per second x how much of a larger batch is not wasted (Pollux, section 3).
+"""Goodput: useful progress per second, that is steps per second x what a larger batch is worth (Pollux, section 3).
 
 Pure functions of what an agent has learned. `best_goodput` looks at many numbers of replicas at once; the grid of
 batches that it tries depends on the limits only and is kept.
@@ -62,7 +62,7 @@ def step_s(times: StepTimes, across_nodes: bool, replicas: int, samples: int) ->
 
 
 class _Grid(NamedTuple):
-    """For 1, 2, … replicas (rows), the candidate batches (columns). `valid` is false where one pass breaks the limits."""
+    """For 1, 2, … replicas (rows), the candidate batches (columns). `valid`: every pass is within the limits."""
 
     samples: Floats
     accumulation: Floats

@@ -1,4 +1,4 @@
-"""The nouns of goodput: what bounds a job's batch, how a batch is split over replicas, what a job's agent has learned."""
+"""The nouns of goodput: what bounds a job's batch, how a batch is split over GPUs, what a job's agent has learned."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,8 +1,9 @@
 """Learning a job's step time from the configurations it has run on (Pollux, OSDI'21, section 4.1).
 
-The fit minimises the root mean square error of the logarithms of compute and step seconds, within bounds. What a job has
-no evidence of is fixed at next to nothing, so that an unknown network looks free and the scheduler tries it (the paper's
-prior-driven exploration). Measured error: about 3 % on seen configurations of Pollux's six models.
+The fit minimises the root mean square error of the logarithms of compute and step seconds, within bounds. What a job
+has no evidence of is fixed at next to nothing, so that an unknown network looks free and the scheduler tries it (the
+paper's prior-driven exploration). After ten random configurations of each of Pollux's six models the step time is off
+by 7 % (mean) on those seen and by 10 % on others; worst is NCF with 17 %.
 """
 
 from collections.abc import Sequence

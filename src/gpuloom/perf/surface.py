@@ -1,7 +1,7 @@
 """Linear interpolation between scattered points, over scipy's Delaunay triangulation; never beyond the points.
 
-The values are those of scipy's LinearNDInterpolator, whose module takes twice as long to import. Points on a grid have
-no unique triangulation, so which simplex a point is in is left to scipy too: another choice is up to 8 % off.
+The values are those of scipy's LinearNDInterpolator, whose module takes half as long again to import. Points on a grid
+have no unique triangulation, so which simplex a point is in is left to scipy too: another choice is up to 8 % off.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 
 
 class Surface:
-    """Straight between `points` (n x d) with `values` (n x k); outside of their hull, the value of the nearest point."""
+    """Straight between `points` (n x d) with `values` (n x k); outside of their hull, the value of the nearest."""
 
     def __init__(self, points: ArrayLike, values: ArrayLike) -> None:
         from scipy.spatial import Delaunay

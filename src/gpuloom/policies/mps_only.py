@@ -1,9 +1,11 @@
 """No cutting: up to K jobs share each GPU under MPS, each with an equal percentage: `mps-only:2`."""
 
+from heapq import heapify, heappop
+
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
-from gpuloom.gpus.grant import Grant
-from gpuloom.policies.contract import ON_EVENTS, Plan, Reason, View
+from gpuloom.gpus.grant import Grant, Grants
+from gpuloom.policies.contract import ON_EVENTS, JobView, Plan, Reason, View
 from gpuloom.work.model import Kind
 
 MOST_CLIENTS = 48
@@ -25,23 +27,28 @@ class MpsOnly:
         self.slots = int(arg or 2)
 
     def decide(self, view: View) -> Plan:
-        if not view.waiting:
-            return Plan()
-        tenants = {gpu: [*seen.tenants] for gpu, seen in view.gpus.items() if not seen.lost}
-        free_mib = {
-            gpu: view.cluster.gpus[gpu].model.mem_mib - sum(view.jobs[job_id].job.mem_mib or 0 for job_id in jobs)
-            for gpu, jobs in tenants.items()
-        }
-        grants, reasons = {}, []
+        grants: dict[str, Grants] = {}
+        reasons = []
+        placed: dict[int, list[JobView]] = {}
+        """Jobs that this plan adds to a GPU."""
         for job in view.waiting.values():
-            need_mib = job.job.mem_mib or 0
-            fitting = [gpu for gpu, jobs in tenants.items() if len(jobs) < self.slots and free_mib[gpu] >= need_mib]
-            if not fitting or job.job.gpus > 1 or job.job.kind is Kind.ELASTIC:
+            fitting = [
+                (len(seen.tenants) + len(placed.get(gpu, ())), gpu) for gpu, seen in view.gpus.items() if not seen.lost
+            ]
+            heapify(fitting)
+            while fitting and not self._fits(view, job, *fitting[0], placed):
+                heappop(fitting)
+            if not fitting:
                 break
-            gpu = min(fitting, key=lambda gpu: (len(tenants[gpu]), gpu))
-            others = tuple((f"GPU {other}", float(len(tenants[other]))) for other in fitting[:4] if other != gpu)
-            reasons.append(Reason(job.id, f"GPU {gpu}", "the fewest jobs on it", float(len(tenants[gpu])), others))
+            jobs, gpu = heappop(fitting)
+            others = tuple((f"GPU {other}", float(load)) for load, other in fitting[:3])
+            reasons.append(Reason(job.id, f"GPU {gpu}", "the fewest jobs on it", float(jobs), others))
             grants[job.id] = (Grant(gpu, None, 100 / self.slots),)
-            tenants[gpu].append(job.id)
-            free_mib[gpu] -= need_mib
+            placed.setdefault(gpu, []).append(job)
         return Plan(grants=grants, reasons=tuple(reasons))
+
+    def _fits(self, view: View, job: JobView, jobs: int, gpu: int, placed: dict[int, list[JobView]]) -> bool:
+        if jobs >= self.slots or job.job.gpus > 1 or job.job.kind is Kind.ELASTIC:
+            return False
+        residents = [*(view.jobs[job_id] for job_id in view.gpus[gpu].tenants), *placed.get(gpu, ()), job]
+        return sum(resident.job.mem_mib or 0 for resident in residents) <= view.cluster.gpus[gpu].model.mem_mib

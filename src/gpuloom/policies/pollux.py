@@ -14,7 +14,7 @@ from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.perf.goodput import Floats, best_goodput
 from gpuloom.perf.goodput_model import GoodputModel
-from gpuloom.policies.contract import JobView, Plan, Reason, View, When
+from gpuloom.policies.contract import NO_CHANGE, JobView, Plan, Reason, View, When
 from gpuloom.policies.placing import describe, usable_gpus
 from gpuloom.policies.pollux_search import Bytes, Ints, Problem, Search, padded
 from gpuloom.work.model import Kind
@@ -47,10 +47,12 @@ class Pollux:
 
     def decide(self, view: View) -> Plan:
         self._account(view)
+        gpus = usable_gpus(view)
+        if not view.jobs or not gpus:
+            return NO_CHANGE
         jobs = sorted(view.jobs.values(), key=lambda job: (self._served_gpu_s[job.id], job.job.submit_s))
         limits = np.array([_max_replicas(job) for job in jobs])
         now = np.stack([self._row(job) for job in jobs])
-        gpus = usable_gpus(view)
         speedups = self._speedups(jobs, limits, ceil(gpus / len(jobs)), int(max(limits.max(), now.sum(axis=1).max())))
         capacity = np.zeros(self._width, dtype=np.uint8)
         for gpu in view.gpus.values():
@@ -92,8 +94,9 @@ class Pollux:
             if model is None:  # nothing is known: as if it scaled perfectly
                 speedups[order] = np.arange(most + 1) / fair
             else:
+                share = min(fair, model.limits.max_batch // model.limits.min_local)
                 curve = self._curve(job.id, model, int(limit))
-                speedups[order, :, : limit + 1] = curve / best_goodput(model, False, fair, fair)[0]
+                speedups[order, :, : limit + 1] = curve / best_goodput(model, False, share, share)[0]
             speedups[order, :, 1 : job.job.min_gpus] = 0.0
         return speedups
 

@@ -2,7 +2,13 @@
 
 A schedule is a matrix, jobs x nodes, of numbers of GPUs. A population of them is one array, jobs x members x nodes, so
 that whatever walks over the jobs works on all members at once, and eight nodes are one machine word. Knows costs,
-capacities and chance; nothing of goodput, time or GPUs. Bit for bit repeatable for a given generator.
+capacities and chance; nothing of goodput, time or jobs. Bit for bit repeatable for a given generator.
+
+As published: 100 members, up to 100 generations a round, single-point crossover over the jobs, children put back on
+what is held, thinned out and grown at random, then repaired. Not as published: one objective instead of NSGA-II's two
+(the second, utilisation, only spread the population), and a round ends after 25 generations without a better schedule.
+On Pollux's workload 2 that takes a third of the time, and mean JCT is the same within chance: 3404 s (standard error
+18, five seeds) against 3444 s (17, three seeds) with all 100 generations.
 """
 
 from collections.abc import Iterator
@@ -44,7 +50,7 @@ class Problem:
     now: Bytes
     """GPUs that each job holds on each node (jobs x nodes, `padded`)."""
     capacity: Bytes
-    """GPUs of each node."""
+    """GPUs of each node, at most 85: the sums of a mother, a father and what is held fit into a byte."""
     max_replicas: Ints
     costs: Floats
     """Cost of each job: [job, is it moved, does it span nodes, number of GPUs]. The sum over the jobs is minimised."""
@@ -83,6 +89,8 @@ class Search:
         jobs, width = problem.now.shape
         self._problem = problem
         self._rng = rng
+        # A job has at most a node's capacity there, so no sum of a row exceeds the cluster.
+        self._sum = _sum_words if problem.capacity.sum(dtype=int) <= 255 else _sum_bytes
         self._room = problem.capacity + np.uint8(1)
         self._limits = problem.max_replicas[:, None]
         self._now = problem.now.view(np.uint64)[:, None]
@@ -168,7 +176,7 @@ class Search:
         words = schedules.view(np.uint64)
         used = _used(words)
         # Bytes of ones on the nodes that a job may use even if another spanning job is there.
-        anywhere = ~(used * ((_sum_bytes(used) > 1) * _FULL)[:, :, None])
+        anywhere = ~(used * ((self._sum(used) > 1) * _FULL)[:, :, None])
         unclaimed = np.full(words.shape[1:], ~np.uint64(0))
         free = np.broadcast_to(self._problem.capacity, schedules.shape[1:]).copy()
         for mine, as_words, allowed in zip(schedules, words, anywhere, strict=True):
@@ -180,7 +188,7 @@ class Search:
     def _cap_replicas(self, schedules: Bytes, start: Ints) -> None:
         """Cut a job that has too many GPUs, from a random node on."""
         width = schedules.shape[2]
-        over = (_sum_bytes(schedules.view(np.uint64)) > self._limits).reshape(-1).nonzero()[0]
+        over = (self._sum(schedules.view(np.uint64)) > self._limits).reshape(-1).nonzero()[0]
         if not len(over):
             return
         at = (np.arange(width) + start[over, None]) % width + over[:, None] * width
@@ -195,9 +203,9 @@ class Search:
         words, sizes = schedules.view(np.uint64), self._problem.costs.shape[3]
         different = words != self._now
         moved = np.logical_or.reduce(different, axis=2)
-        index = _sum_bytes(words) + self._cost_row
+        index = self._sum(words) + self._cost_row
         index += moved * (2 * sizes)
-        index += (_sum_bytes(_used(words)) > 1) * sizes
+        index += (self._sum(_used(words)) > 1) * sizes
         return np.asarray(np.add.reduce(self._costs_flat.take(index), axis=0))
 
     def _survive(self, children: Bytes, costs: Floats) -> None:
@@ -227,14 +235,19 @@ def _used(words: Words) -> Words:
     return used
 
 
-def _sum_bytes(words: Words) -> Ints:
-    """Sums over the nodes: eight bytes at a time, which holds up to 255 GPUs a job."""
-    total = words[:, :, 0].copy() if words.shape[2] == 1 else words[:, :, 0] + words[:, :, 1]
-    for column in range(2, words.shape[2]):
+def _sum_words(words: Words) -> Ints:
+    """Sums over the nodes, eight at a time, of up to 255 GPUs in all."""
+    total = words[:, :, 0].copy()
+    for column in range(1, words.shape[2]):
         total += words[:, :, column]
     total *= _ONES
     total >>= np.uint64(56)
     return total.view(np.int64)
+
+
+def _sum_bytes(words: Words) -> Ints:
+    """Sums over the nodes, of any size."""
+    return np.asarray(words.view(np.uint8).sum(axis=2, dtype=np.int64))
 
 
 def random_bytes(rng: np.random.Generator, shape: tuple[int, ...]) -> Bytes:

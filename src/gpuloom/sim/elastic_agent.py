@@ -1,7 +1,7 @@
-"""The agent inside an elastic job: what it has measured, what it concludes, which batch it would choose (Pollux, section 4.1).
+"""The agent inside an elastic job: what it measured, what it concludes, which batch it chooses (Pollux, section 4.1).
 
-Knows only what its own job has run on. Fits are shared between jobs that have seen the same, because equal evidence gives
-equal conclusions.
+Knows only what its own job has run on. Fits are shared between jobs that have seen the same, because equal evidence
+gives equal conclusions.
 """
 
 from dataclasses import replace

@@ -1,12 +1,11 @@
 """The measured world of elastic training jobs: Pollux's tables (OSDI'21) decide how fast a job truly advances.
 
 Work is counted in steps of the initial batch; a job's marks are the ends of its epochs. A job splits the batch that it
-was tuned for over its GPUs; in an `adaptive` world its agent chooses the batch itself. Rules and peculiarities are those
-of the authors' simulator, so that published figures can be reproduced.
+was tuned for over its GPUs; in an `adaptive` world its agent chooses the batch itself. Rules and peculiarities are
+those of the authors' simulator, so that published figures can be reproduced.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
@@ -17,7 +16,6 @@ from gpuloom.perf.goodput_model import LocalBatch
 from gpuloom.perf.step_time_fit import Observation
 from gpuloom.policies.contract import Report
 from gpuloom.sim.elastic_agent import Agent, Fits
-from gpuloom.work.elastic_profiles import read_profiles
 from gpuloom.work.model import Hints, TraceJob
 
 START_S = 30.0
@@ -49,7 +47,7 @@ class ElasticWorld:
         self._fits = Fits()
 
     def tables_of(self, entry: TraceJob) -> ElasticTables:
-        model = entry.job.workload
+        model = entry.job.workload or ""
         if model not in self.tables:
             known = ", ".join(self.tables)
             raise InputError(f"job {entry.job.id} runs {model!r}, which has not been measured: measured are {known}")
@@ -189,8 +187,3 @@ def progress_per_s(tables: ElasticTables, placement: Placement, local: LocalBatc
     batch = local.total(sum(placement))
     row = tables.at_epoch(batch, epoch)
     return gain(row.grad_sqr, row.grad_var, batch / tables.limits.init_batch) / total_step_s(tables, placement, local)
-
-
-def load_tables(directory: Path) -> dict[str, ElasticTables]:
-    """The tables of every model in a folder of measured profiles."""
-    return {name: ElasticTables(profile) for name, profile in read_profiles(directory).items()}

@@ -64,6 +64,7 @@ class Metrics(Watcher):
         self._engine = engine
         self._world = world
         self._cluster = engine.state.cluster
+        self._gpus = len(self._cluster)
         self._entries: dict[str, TraceJob] = {}
         self._first_start_s: dict[str, float] = {}
         self._compute: dict[str, float] = {}
@@ -72,7 +73,8 @@ class Metrics(Watcher):
         self._fragmented: dict[int, float] = {}
         self._touched: set[int] = set()
         self.curves: Curves | None = None
-        self._levels = (0.0, 0.0, 0.0, 0.0)
+        self._levels = [0.0, 0.0, 0.0, 0.0]
+        """What the curves are at now."""
         self._last_end_s = 0.0
         self._work_s = 0.0
         self._cuts = self._checkpoints = self._restarts = self._jobs = self._given_up = 0
@@ -103,16 +105,16 @@ class Metrics(Watcher):
         self.curves.advance(at_s, self._levels)
 
     def _update_levels(self) -> None:
-        state, gpus = self._engine.state, len(self._cluster)
-        for gpu in self._touched:
-            used = tuple(instance for instance in state.gpus[gpu].actual if (gpu, instance) in state.held)
-            self._fragmented.pop(gpu, None)
-            if state.gpus[gpu].actual:
-                self._fragmented[gpu] = fragmentation(self._cluster.gpus[gpu].model, used)
-        self._touched.clear()
-        held = gpus - state.idle.total
-        fragments = sum(self._fragmented.values()) / gpus if self._fragmented else 0.0
-        self._levels = (float(len(state.waiting)), self._working / gpus, float(held), fragments)
+        state, levels = self._engine.state, self._levels
+        levels[QUEUE] = len(state.waiting)
+        levels[HELD] = self._gpus - state.idle.total
+        if self._touched:
+            for gpu in self._touched:
+                actual = state.gpus[gpu].actual
+                used = tuple(instance for instance in actual if (gpu, instance) in state.held)
+                self._fragmented[gpu] = fragmentation(self._cluster.gpus[gpu].model, used) if actual else 0.0
+            self._touched.clear()
+            levels[FRAGMENTATION] = sum(self._fragmented.values()) / self._gpus
 
     def _complete(self, job_id: str, at_s: float) -> None:
         entry, rows = self._entries.pop(job_id), self.outcomes
@@ -128,7 +130,6 @@ class Metrics(Watcher):
     def instruction(self, at_s: float, instruction: Instruction) -> None:
         if isinstance(instruction, Start):
             self._restarts += instruction.resume
-            self._touched.update(grant.gpu for grant in instruction.grants if grant.instance is not None)
         elif isinstance(instruction, Stop):
             self._checkpoints += instruction.save
         elif isinstance(instruction, Cut):
@@ -144,13 +145,14 @@ class Metrics(Watcher):
         job_id = job.entry.job.id
         self._working -= self._compute.pop(job_id, 0.0)
         if job.working:
-            self._compute[job_id] = sum(compute_share(self._cluster, grant) for grant in job.grants)
-            self._working += self._compute[job_id]
-        if not self._compute:
+            self._compute[job_id] = compute = sum([compute_share(self._cluster, grant) for grant in job.grants])
+            self._working += compute
+        elif not self._compute:
             self._working = 0.0  # no rounding error survives an idle moment
-        queue, _, held, fragments = self._levels
-        self._levels = (queue, self._working / len(self._cluster), held, fragments)
-        self._touched.update(grant.gpu for grant in job.grants if grant.instance is not None)
+        self._levels[USE] = self._working / self._gpus
+        for grant in job.grants:
+            if grant.instance is not None:
+                self._touched.add(grant.gpu)
 
     # ---- results -----------------------------------------------------------------------------------------------
 
@@ -187,9 +189,9 @@ class Metrics(Watcher):
 
 def compute_share(cluster: Cluster, grant: Grant) -> float:
     """How much of a whole GPU's compute a grant is."""
-    model = cluster.gpus[grant.gpu].model
     if grant.instance is None:
         return grant.share_pct / 100
+    model = cluster.gpus[grant.gpu].model
     most = max(profile.slices for profile in model.profiles)
     return model.by_name[grant.instance.profile].slices / most * grant.share_pct / 100
 

@@ -1,8 +1,8 @@
 """Measured profiles of elastic training jobs, as Pollux's authors (OSDI'21) keep them: a folder for each model.
 
-DIR/<model>/placements.csv: step and sync seconds by placement (GPUs on each node as digits, "44" = two nodes of four) and
-local batch; scalability.csv: the same by number of nodes and replicas; validation-<batch>.csv: a row for each epoch.
-Knows the files only: what the rows mean for speed and progress is in `perf.elastic_tables`.
+DIR/<model>/placements.csv: step and sync seconds by placement (GPUs on each node as digits, "44" = two nodes of four)
+and local batch; scalability.csv: the same by number of nodes and replicas; validation-<batch>.csv: a row for each
+epoch. Knows the files only: what the rows mean for speed and progress is in `perf.elastic_tables`.
 """
 
 import math
@@ -45,7 +45,7 @@ class ScalabilityRow(NamedTuple):
 
 
 class EpochRow(NamedTuple):
-    """One epoch of a run at one global batch. `progress` counts in steps of the initial batch, from the start of the run."""
+    """One epoch of a run at one global batch. `progress` counts in steps of the initial batch, from the start."""
 
     progress: float
     iteration: float

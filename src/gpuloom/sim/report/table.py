@@ -70,8 +70,9 @@ def _line(
         if not _is_numeric(table, column) or not isinstance(value, int | float):
             cells.append(f'<td class="{"number" if value is None else "text"}">{_shown(value)}</td>')
             continue
-        known = isinstance(error, int | float) and error != 0  # the baseline's ratio to itself has no error
-        margin = f' <span class="error">± {number(error, value)}</span>' if known else ""
+        margin = ""
+        if isinstance(error, int | float) and error != 0:  # the baseline's ratio to itself has no error
+            margin = f' <span class="error">± {number(error, value)}</span>'
         style = "number best" if value == _best(table, column) else "number"
         cells.append(f'<td class="{style}">{_shown(value)}{margin}{_bar(value, table, column, colour)}</td>')
     return f"<tr>{''.join(cells)}</tr>"

@@ -66,17 +66,15 @@ def number(value: float, like: float | None = None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """The two largest units: 2 d 4 h, 16 m 36 s, 8.5 s."""
+    """The two largest units, rounded: 2 d 4 h, 16 m 36 s, 8.5 s."""
     if seconds < 60:
         return f"{seconds:.3g} s"
-    minutes, left_s = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} m {left_s} s" if left_s else f"{minutes} m"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} m" if minutes else f"{hours} h"
-    days, hours = divmod(hours, 24)
-    return f"{days:,} d {hours} h" if hours else f"{days:,} d"
+    for size_s, unit, part_s, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        parts = round(seconds / part_s)
+        if parts * part_s >= size_s * (2 if unit == "d" else 1):
+            whole, left = divmod(parts, size_s // part_s)
+            return f"{whole:,} {unit} {left} {part}" if left else f"{whole:,} {unit}"
+    return "1 m"
 
 
 def against(value: float, base: float) -> str:
