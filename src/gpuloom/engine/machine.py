@@ -264,14 +264,22 @@ class Engine:
 
     def _close_gaps(self, gpus: Iterable[int]) -> list[Instruction]:
         """Cut what can be cut on these GPUs, then start who can be started there."""
-        gpus = dict.fromkeys(gpus)
-        cuts = [cut for gpu in gpus for cut in self._cut(gpu)]
-        waiting = dict.fromkeys(job_id for gpu in gpus for job_id in self.state.gpus[gpu].tenants)
-        return [*cuts, *(start for job_id in waiting for start in self._start(self.state.jobs[job_id]))]
+        state, out = self.state, list[Instruction]()
+        tenants: dict[str, None] = {}
+        for index in dict.fromkeys(gpus):
+            gpu = state.gpus[index]
+            if gpu.layout != gpu.actual:
+                out += self._cut(index)
+            tenants.update(dict.fromkeys(gpu.tenants))
+        for job_id in tenants:
+            job = state.jobs[job_id]
+            if job.phase is Phase.WAITING and all(map(self._is_free, job.grants)):
+                out.append(self._start(job))
+        return out
 
     def _cut(self, index: int) -> list[Instruction]:
         state, gpu = self.state, self.state.gpus[index]
-        if gpu.layout == gpu.actual or gpu.cutting or gpu.lost or (index, None) in state.held:
+        if gpu.cutting or gpu.lost or (index, None) in state.held:
             return []
         busy = frozenset(instance for instance in gpu.actual if (index, instance) in state.held)
         plan = plan_steps(state.cluster.gpus[index].model, gpu.actual, gpu.layout, busy)
@@ -280,12 +288,10 @@ class Engine:
         state.gpus[index] = gpu._replace(cutting=True)
         return [Cut(index, plan.steps, gpu.layout)]
 
-    def _start(self, job: JobView) -> list[Instruction]:
-        if job.phase is not Phase.WAITING or not job.grants or not all(map(self._is_free, job.grants)):
-            return []
+    def _start(self, job: JobView) -> Start:
         self.state.occupy(job, job.grants)
         self.state.enter(job, Phase.STARTING, held=job.grants, starts=job.starts + 1)
-        return [Start(job.id, job.grants, resume=job.starts > 0)]
+        return Start(job.job.id, job.grants, resume=job.starts > 0)
 
     def _is_free(self, grant: Grant) -> bool:
         """Is the device there, and is enough of it unoccupied at this moment?"""

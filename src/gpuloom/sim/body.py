@@ -51,6 +51,8 @@ class RunningJob:
     since_s: float = 0.0
     working: bool = False
     grants: Grants = ()
+    shared: bool = False
+    """Others may sit on one of its devices too."""
     version: int = 0
     """Raised whenever what was scheduled for the job no longer holds."""
 
@@ -159,9 +161,10 @@ class VirtualBody:
     def _start(self, start: Start) -> None:
         job = self.jobs[start.job_id]
         job.grants = start.grants
+        job.shared = any(grant.share_pct < 100 for grant in start.grants)
         job.version += 1
         delay_s = self.world.start_s(job.entry, start.resume)
-        if any(grant.share_pct < 100 for grant in start.grants):
+        if job.shared:
             delay_s += self.costs.mps_start_s
         self._at(self.now_s + delay_s, BEFORE_TICK, partial(self._begin, job, job.version))
 
@@ -174,7 +177,7 @@ class VirtualBody:
         self._tell(JobStarted(self.now_s, "processes are up", job_id))
         self._report(job_id, report)
         if job.version == version:
-            self._rerate_with_neighbours(job)
+            self._enter_neighbourhood(job)
 
     def _report(self, job_id: str, report: Report | None) -> None:
         if report is not None:
@@ -194,7 +197,7 @@ class VirtualBody:
         job.version += 1
         job.working = False
         self._set_rate(job, 0.0)
-        self._rerate_neighbours(job)
+        self._leave_neighbourhood(job)
 
     def _cut(self, cut: Cut) -> None:
         self._cuts += 1
@@ -215,33 +218,37 @@ class VirtualBody:
 
     # ---- progress ----------------------------------------------------------------------------------------------
 
-    def _rerate_with_neighbours(self, job: RunningJob) -> None:
-        for grant in job.grants:
-            if grant.share_pct < 100:
+    def _enter_neighbourhood(self, job: RunningJob) -> None:
+        """It begins to work; whoever shares a device with it has a new neighbour."""
+        if job.shared:
+            for grant in job.grants:
                 self._sharing.setdefault(grant.device, {})[job.entry.job.id] = grant
         self._rerate(job)
         self._rerate_neighbours(job)
 
+    def _leave_neighbourhood(self, job: RunningJob) -> None:
+        if job.shared:
+            for grant in job.grants:
+                self._sharing.get(grant.device, {}).pop(job.entry.job.id, None)
+            self._rerate_neighbours(job)
+
     def _rerate_neighbours(self, job: RunningJob) -> None:
-        """Whoever shares a device with this job has a new neighbourhood."""
-        job_id = job.entry.job.id
-        for grant in job.grants:
-            if grant.share_pct < 100:
-                sharing = self._sharing.get(grant.device, {})
-                if not job.working:
-                    sharing.pop(job_id, None)
-                for other in sharing:
-                    if other != job_id:
-                        self._rerate(self.jobs[other])
+        if job.shared:
+            for job_id, _ in self._beside(job):
+                self._rerate(self.jobs[job_id])
+
+    def _beside(self, job: RunningJob) -> list[tuple[str, Grant]]:
+        """Grants of other working jobs on the devices of this one."""
+        own = job.entry.job.id
+        return [
+            (job_id, other)
+            for grant in job.grants
+            for job_id, other in self._sharing.get(grant.device, {}).items()
+            if job_id != own
+        ]
 
     def _rerate(self, job: RunningJob) -> None:
-        beside = [
-            other
-            for grant in job.grants
-            if grant.share_pct < 100
-            for job_id, other in self._sharing.get(grant.device, {}).items()
-            if job_id != job.entry.job.id
-        ]
+        beside = [grant for _, grant in self._beside(job)] if job.shared else []
         job.done += job.rate * (self.now_s - job.since_s)
         job.version += 1
         self._set_rate(job, job.run.rate(job.grants, beside))
