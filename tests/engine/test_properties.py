@@ -18,6 +18,7 @@ from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.policies.contract import NO_CHANGE, ON_EVENTS, Plan, View, When
 from gpuloom.sim.body import Faults, VirtualBody, Watcher
 from gpuloom.sim.costs import Costs
+from gpuloom.sim.probes import AuthorsError
 from gpuloom.sim.run import LogWriter
 from gpuloom.sim.slice_world import SliceWorld
 from gpuloom.work.figures import load_figures
@@ -52,7 +53,7 @@ class Wild:
                 count = view.jobs[job_id].job.gpus if dice.random() < 0.9 else dice.randrange(4)
                 gpus = [dice.randrange(len(self.cluster) + (dice.random() < 0.02)) for _ in range(count)]
                 grants[job_id] = tuple(self._grant(view, gpu, cuts) for gpu in gpus)
-        return Plan(cuts, grants)
+        return Plan(cuts, grants, probes=tuple(gpu for gpu in self.pools if dice.random() < 0.1))
 
     def _grant(self, view: View, gpu: int, cuts: dict[int, layouts.Layout]) -> Grant:
         seen = view.gpus.get(gpu)
@@ -83,7 +84,7 @@ class Restless(Wild):
             if len(fitting) == job.gpus:
                 grants[job_id] = tuple(fitting)
                 seats = [seat for seat in seats if seat not in fitting]
-        return Plan(cuts, grants)
+        return Plan(cuts, grants, probes=tuple(gpu for gpu in cuts if dice.random() < 0.3))
 
     def _suits(self, job: Job, seat: Grant) -> bool:
         model = self.cluster.gpus[seat.gpu].model
@@ -150,7 +151,7 @@ def live(kind: type[Wild], seed: int, when: When = ON_EVENTS, jobs: int = 12) ->
     dice, cluster, log = Random(seed), parse_cluster(GPUS), io.StringIO()
     engine = Engine(cluster, kind(cluster, seed, when))
     log.write(to_line(Header(GPUS, "wild", seed, when.every_s)))
-    world = SliceWorld(load_figures(), cluster, Costs(checkpoint_s=dice.choice((0.0, 3.0))))
+    world = SliceWorld(load_figures(), cluster, Costs(checkpoint_s=dice.choice((0.0, 3.0))), AuthorsError(seed))
     body = VirtualBody(engine, world, world.costs, [Checker(engine), LogWriter(log)], faults(dice, jobs))
     body.run(trace(dice, jobs))
     check_invariants(engine)

@@ -7,7 +7,12 @@ import pytest
 from gpuloom.sim.run import simulate
 from gpuloom.sim.scenario import Inputs, load
 
-PUBLISHED = {"whole-fifo": (2541.0, 0.03), "static:3,2,2": (1244.0, 0.04), "oracle": (1065.0, 0.04)}
+PUBLISHED = {
+    "whole-fifo": (2541.0, 0.03),
+    "static:3,2,2": (1244.0, 0.04),
+    "oracle": (1065.0, 0.04),
+    "miso-paper": (1102.0, 0.05),
+}
 
 
 @pytest.mark.parametrize("policy", PUBLISHED)

@@ -16,7 +16,7 @@ from gpuloom.sim.run import Scenario, build_policy, figures, make_world, simulat
 from gpuloom.sim.scenario import Inputs, load
 from gpuloom.work.model import Job, Kind, TraceJob
 
-POLICIES = ["whole-fifo", "whole-sjf", "static:3,2,2", "mps-only", "oracle", "best-static"]
+POLICIES = ["whole-fifo", "whole-sjf", "static:3,2,2", "mps-only", "oracle", "miso-paper", "miso", "best-static"]
 SMALL = Inputs(gpus="2xA100-40GB", jobs=25)
 RESTLESS = Inputs(
     gpus="2xA100-40GB", jobs=25, faults=("gpu-lost:0@900", "gpu-restored:0@1500", "crash:job-3@700", "cut-fails:3")
@@ -37,13 +37,13 @@ def test_the_same_seed_gives_the_same_bytes(policy: str) -> None:
 
 
 @pytest.mark.parametrize("inputs", [SMALL, RESTLESS], ids=["smooth", "faults"])
-@pytest.mark.parametrize("policy", ["whole-fifo", "static:3,2,2", "mps-only", "oracle"])
+@pytest.mark.parametrize("policy", ["whole-fifo", "static:3,2,2", "mps-only", "oracle", "miso-paper", "miso"])
 def test_a_log_replays_to_the_same_state(policy: str, inputs: Inputs) -> None:
     log, scenario = io.StringIO(), load(inputs, 1)
     cluster = parse_cluster(scenario.gpus)
     engine = Engine(cluster, build_policy(policy, cluster, 1, scenario.every_s))
     simulate(scenario, policy, 1, log=log)
-    VirtualBody(engine, make_world(scenario, cluster, engine.policy), scenario.costs, (), scenario.faults).run(
+    VirtualBody(engine, make_world(scenario, cluster, engine.policy, 1), scenario.costs, (), scenario.faults).run(
         scenario.trace
     )
     again = replay(
@@ -55,7 +55,7 @@ def test_a_log_replays_to_the_same_state(policy: str, inputs: Inputs) -> None:
     assert again.state.dump() == engine.state.dump()
 
 
-@pytest.mark.parametrize("policy", ["whole-fifo", "whole-sjf", "static:3,2,2", "mps-only", "oracle"])
+@pytest.mark.parametrize("policy", ["whole-fifo", "whole-sjf", "static:3,2,2", "mps-only", "oracle", "miso-paper", "miso"])
 def test_faults_lose_no_job(policy: str) -> None:
     summary = simulate(load(RESTLESS, 2), policy, 2).summary
     assert summary.completed == 25
@@ -68,7 +68,7 @@ def test_what_ran_leaves_nothing_behind() -> None:
     scenario = Scenario(trace, "2xV100", costs=Costs())
     cluster = parse_cluster("2xV100")
     engine = Engine(cluster, build_policy("whole-fifo", cluster, 0, 10.0))
-    body = VirtualBody(engine, make_world(scenario, cluster, engine.policy), scenario.costs)
+    body = VirtualBody(engine, make_world(scenario, cluster, engine.policy, 1), scenario.costs)
     body.run(trace)
     assert not any((body.jobs, body._agenda, engine.state.jobs, engine.state.held, engine.state.order))
     curves = simulate(scenario, "whole-fifo").curves

@@ -45,7 +45,7 @@ def simulate(
     inputs.check_writable(report, trace_out, log)
     scenario = load(inputs.gather(trace, format, gpus, jobs, gap_s, profiles, every, cost, fault), seed)
     for why, count in scenario.skipped.items():
-        typer.echo(f"left out: {count} entries that {why}", err=True)
+        typer.echo(f"left out, because they {why}: {count}", err=True)
     wants_timeline = report is not None or trace_out is not None
     with ExitStack() as stack:
         log_file = stack.enter_context(log.open("w", encoding="utf-8")) if log else None

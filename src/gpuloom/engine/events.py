@@ -1,9 +1,10 @@
 """What can happen. Every event carries its time and its cause; the row of them is audit trail, recovery and replay."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuloom.gpus.model import Layout
-from gpuloom.policies.contract import Report
+from gpuloom.policies.contract import Estimates, Report
 from gpuloom.work.model import NO_HINTS, Hints, Job
 
 
@@ -103,6 +104,17 @@ class GpuRestored:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuProbed:
+    """The jobs of a GPU were measured side by side under MPS; this is what that predicts of each on each slice."""
+
+    at_s: float
+    cause: str
+    gpu: int
+    estimates: Mapping[str, Estimates]
+    """By job."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """The moment that a WakeAt instruction asked for."""
 
@@ -122,5 +134,6 @@ Event = (
     | CutFailed
     | GpuLost
     | GpuRestored
+    | GpuProbed
     | Tick
 )

@@ -19,6 +19,10 @@ def why_infeasible(state: State, plan: Plan) -> str | None:
         reason = _bad_gpu(state, gpu) or layouts.check(state.cluster.gpus[gpu].model, layout)
         if reason:
             return f"GPU {gpu}: {reason}"
+    for gpu in plan.probes:
+        reason = _bad_gpu(state, gpu)
+        if reason:
+            return f"GPU {gpu}: cannot be probed: {reason}"
     newcomers: dict[int, dict[str, Grants]] = {gpu: {} for gpu in plan.layouts}
     for job_id, grants in plan.grants.items():
         if job_id not in state.jobs:

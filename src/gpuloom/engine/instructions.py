@@ -36,6 +36,14 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """Measure these jobs, which share the GPU and all run, at a few MPS levels. Answer: GpuProbed."""
+
+    gpu: int
+    job_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WakeAt:
     """Send a Tick at this time: the policy wants to be asked then."""
 
@@ -50,4 +58,4 @@ class GiveUp:
     cause: str
 
 
-Instruction = Start | Stop | Cut | WakeAt | GiveUp
+Instruction = Start | Stop | Cut | Probe | WakeAt | GiveUp

@@ -16,6 +16,7 @@ from gpuloom.engine.events import (
     Event,
     GpuCut,
     GpuLost,
+    GpuProbed,
     GpuRestored,
     JobArrived,
     JobCancelled,
@@ -27,12 +28,12 @@ from gpuloom.engine.events import (
     Tick,
 )
 from gpuloom.engine.feasible import SHARE_TOLERANCE_PCT, why_infeasible
-from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Start, Stop, WakeAt
+from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
 from gpuloom.engine.state import State
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.steps import plan_steps
-from gpuloom.policies.contract import JobView, Phase, Plan, Policy, View
+from gpuloom.policies.contract import GpuView, JobView, Phase, Plan, Policy, View
 
 
 class IllegalEvent(Exception):  # noqa: N818  (it is the event that is wrong)
@@ -63,7 +64,7 @@ TRANSITIONS: dict[tuple[Phase, type[JobEvent]], Phase | _Ends] = {
     (Phase.STOPPING, JobCancelled): Phase.STOPPING,
 }
 
-MATTERS = frozenset({JobArrived, JobCompleted, JobCrashed, JobCancelled, CutFailed, GpuLost, GpuRestored})
+MATTERS = frozenset({JobArrived, JobCompleted, JobCrashed, JobCancelled, CutFailed, GpuLost, GpuRestored, GpuProbed})
 """After these a policy that wants to be asked on events is asked; the others only report what was instructed."""
 
 
@@ -147,7 +148,7 @@ class Engine:
             if after is Phase.RUNNING:
                 first = event.at_s if job.first_start_s is None else job.first_start_s
                 state.enter(job, Phase.RUNNING, first_start_s=first)
-            return []
+            return [probe for grant in job.held for probe in self._probe(grant.gpu)]
         if isinstance(event, JobCancelled) and after is Phase.STOPPING:
             state.cancelled.add(job.id)
             state.plan_grants(job.id, ())
@@ -195,6 +196,16 @@ class Engine:
             return self._lose(event.gpu)
         return self._close_gaps([event.gpu])
 
+    def _probed(self, event: GpuProbed) -> list[Instruction]:
+        state = self.state
+        if event.gpu not in state.gpus:
+            raise IllegalEvent(f"GpuProbed for GPU {event.gpu}, which is unknown")
+        state.gpus[event.gpu] = state.gpus[event.gpu]._replace(probing=False)
+        for job_id, estimates in event.estimates.items():
+            if job_id in state.jobs:  # it may have ended while it was measured
+                state.put(state.jobs[job_id]._replace(estimates=estimates))
+        return self._probe(event.gpu)
+
     def _lose(self, gpu: int) -> list[Instruction]:
         """Take the GPU out of service: who is on it has to leave without saving, who was to come is unplaced."""
         state, out = self.state, list[Instruction]()
@@ -205,7 +216,7 @@ class Engine:
             job = state.jobs[job_id]
             if job_id in there and job.phase is not Phase.STOPPING:
                 out += self._stop(job, save=False)
-        state.gpus[gpu] = state.gpus[gpu]._replace(lost=True, layout=(), actual=(), cutting=False)
+        state.gpus[gpu] = GpuView(gpu, lost=True)
         state.idle.remove(state.cluster.node_of[gpu], gpu)
         return out
 
@@ -223,7 +234,7 @@ class Engine:
 
     def _ask(self, cause: str) -> list[Instruction]:
         plan = self.policy.decide(self.view(cause))
-        if not (plan.grants or plan.layouts or plan.reasons):
+        if not (plan.grants or plan.layouts or plan.probes or plan.reasons):
             return []
         state = self.state
         rejected = why_infeasible(state, plan)
@@ -239,6 +250,8 @@ class Engine:
         touched = dict.fromkeys(plan.layouts)
         for gpu, layout in plan.layouts.items():
             state.gpus[gpu] = state.gpus[gpu]._replace(layout=layout)
+        for gpu in plan.probes:
+            state.gpus[gpu] = state.gpus[gpu]._replace(probe_wanted=True)
         out = list[Instruction]()
         for job_id, grants in plan.grants.items():
             job = state.jobs[job_id]
@@ -248,7 +261,7 @@ class Engine:
             touched.update((grant.gpu, None) for grant in (*job.grants, *grants))
             if job.phase in (Phase.STARTING, Phase.RUNNING) and job.held != grants:
                 out += self._stop(state.jobs[job_id], save=True)
-        return out + self._close_gaps(touched)
+        return out + self._close_gaps([*touched, *plan.probes])
 
     def _wake(self) -> list[Instruction]:
         every_s, state = self.policy.when.every_s, self.state
@@ -263,10 +276,11 @@ class Engine:
     # ---- closing the gap between plan and world ----------------------------------------------------------------
 
     def _close_gaps(self, gpus: Iterable[int]) -> list[Instruction]:
-        """Cut what can be cut on these GPUs, then start who can be started there."""
+        """Cut what can be cut on these GPUs, start who can be started there, measure who is to be measured."""
         state, out = self.state, list[Instruction]()
         tenants: dict[str, None] = {}
-        for index in dict.fromkeys(gpus):
+        touched = dict.fromkeys(gpus)
+        for index in touched:
             gpu = state.gpus[index]
             if gpu.layout != gpu.actual:
                 out += self._cut(index)
@@ -275,6 +289,8 @@ class Engine:
             job = state.jobs[job_id]
             if job.phase is Phase.WAITING and all(map(self._is_free, job.grants)):
                 out.append(self._start(job))
+        for index in touched:
+            out += self._probe(index)
         return out
 
     def _cut(self, index: int) -> list[Instruction]:
@@ -301,6 +317,17 @@ class Engine:
         occupied_pct = sum(self.state.held.get(grant.device, {}).values())
         return occupied_pct + grant.share_pct <= 100 + SHARE_TOLERANCE_PCT
 
+    def _probe(self, index: int) -> list[Instruction]:
+        """Measure the tenants of a GPU that is to be probed, if they are all there and at work."""
+        gpu = self.state.gpus[index]
+        if not gpu.probe_wanted or gpu.probing or gpu.lost:
+            return []
+        tenants = [self.state.jobs[job_id] for job_id in gpu.tenants]
+        if not all(job.phase is Phase.RUNNING and job.held == job.grants for job in tenants):
+            return []
+        self.state.gpus[index] = gpu._replace(probe_wanted=False, probing=bool(tenants))
+        return [Probe(index, gpu.tenants)] if tenants else []
+
     def _stop(self, job: JobView, *, save: bool) -> list[Instruction]:
         if job.phase is Phase.STOPPING:
             return []
@@ -312,6 +339,7 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], list[Instruction]]] = {
     Tick: Engine._tick,
     JobArrived: Engine._arrive,
     JobReported: Engine._reported,
+    GpuProbed: Engine._probed,
     **dict.fromkeys((JobStarted, JobStopped, JobCompleted, JobCrashed, JobCancelled), Engine._apply_to_job),
     **dict.fromkeys((GpuCut, CutFailed, GpuLost, GpuRestored), Engine._apply_to_gpu),
 }

@@ -34,6 +34,20 @@ class Report:
     progress: float = 0.0
     metric: float | None = None
     goodput: GoodputModel | None = None
+    batches_per_s: float | None = None
+    """How fast it works on the one device that it has for itself."""
+
+
+class Estimate(NamedTuple):
+    """A predicted speed relative to the whole GPU, with the ends of its 90 % interval."""
+
+    speed: float
+    low: float
+    high: float
+
+
+Estimates = Mapping[str, Estimate]
+"""By profile; a profile that is absent lacks the memory."""
 
 
 class JobView(NamedTuple):
@@ -54,6 +68,8 @@ class JobView(NamedTuple):
     crashes: int = 0
     report: Report | None = None
     hints: Hints = NO_HINTS
+    estimates: Estimates | None = None
+    """What its last probe predicts; None if it was never probed."""
 
     @property
     def id(self) -> str:
@@ -74,6 +90,9 @@ class GpuView(NamedTuple):
     cutting: bool = False
     lost: bool = False
     failed_cuts: int = 0
+    probe_wanted: bool = False
+    """To be probed as soon as all its tenants run."""
+    probing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +134,8 @@ class Plan:
     grants: Mapping[str, Grants] = field(default_factory=dict)
     """The new grants of each job that is to be placed, moved or, with (), paused."""
     reasons: tuple[Reason, ...] = ()
+    probes: tuple[int, ...] = ()
+    """GPUs whose tenants, once they all run, are to be measured under MPS; `JobView.estimates` is what comes of it."""
 
 
 NO_CHANGE = Plan()

@@ -18,6 +18,8 @@ POLICIES: dict[str, tuple[str, str]] = {
     "static": ("static", "Static"),
     "mps-only": ("mps_only", "MpsOnly"),
     "oracle": ("oracle", "Oracle"),
+    "miso-paper": ("miso_paper", "MisoPaper"),
+    "miso": ("miso", "Miso"),
     "tiresias": ("tiresias", "Tiresias"),
     "optimus": ("optimus", "Optimus"),
     "pollux": ("pollux", "Pollux"),

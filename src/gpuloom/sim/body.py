@@ -13,6 +13,7 @@ from gpuloom.engine.events import (
     CutFailed,
     Event,
     GpuCut,
+    GpuProbed,
     JobArrived,
     JobCompleted,
     JobCrashed,
@@ -21,7 +22,7 @@ from gpuloom.engine.events import (
     JobStopped,
     Tick,
 )
-from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Start, Stop, WakeAt
+from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.steps import apply_step
@@ -153,6 +154,8 @@ class VirtualBody:
                 self._stop(self.jobs[instruction.job_id], save=instruction.save)
             case Cut():
                 self._cut(instruction)
+            case Probe():
+                self._at(self.now_s + self.costs.probe_s, BEFORE_TICK, partial(self._finish_probe, instruction))
             case WakeAt():
                 self._at(instruction.at_s, TICK, lambda: self._tell(Tick(self.now_s, "round")))
             case GiveUp():
@@ -207,6 +210,12 @@ class VirtualBody:
             layout = apply_step(self.engine.state.cluster.gpus[gpu].model, layout, step)
         kind, cause = (CutFailed, "stopped half-way") if fails else (GpuCut, "cut")
         self._at(self.now_s + self.costs.cut_s, BEFORE_TICK, lambda: self._tell(kind(self.now_s, cause, gpu, layout)))
+
+    def _finish_probe(self, probe: Probe) -> None:
+        """Whoever ended meanwhile was measured in vain."""
+        there = [self.jobs[job_id].entry for job_id in probe.job_ids if job_id in self.jobs]
+        model = self.engine.state.cluster.gpus[probe.gpu].model
+        self._tell(GpuProbed(self.now_s, "probed under MPS", probe.gpu, self.world.probe(there, model)))
 
     def _fail(self, fault: Event) -> None:
         if isinstance(fault, JobCrashed):

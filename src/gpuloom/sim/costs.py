@@ -18,6 +18,8 @@ class Costs:
     """One MIG reconfiguration of one GPU, whatever the number of steps."""
     mps_start_s: float = 5.0
     """Starting the MPS daemon for a job that gets a share of a device."""
+    probe_s: float = 30.0
+    """Measuring the jobs of one GPU under MPS: three levels of 10 s."""
 
 
 def with_overrides(costs: Costs, overrides: Sequence[str]) -> Costs:

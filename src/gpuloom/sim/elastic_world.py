@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
+from gpuloom.gpus.model import GpuModel
 from gpuloom.perf.elastic_tables import ElasticTables, Placement, packed, placement_of
 from gpuloom.perf.goodput import gain, split_batch
 from gpuloom.perf.goodput_model import LocalBatch
-from gpuloom.perf.step_time_fit import Observation
-from gpuloom.policies.contract import Report
+from gpuloom.perf.step_time_fit import LEAST, Observation
+from gpuloom.policies.contract import Estimates, Report
 from gpuloom.sim.elastic_agent import Agent, Fits
 from gpuloom.work.model import Hints, TraceJob
 
@@ -45,6 +46,7 @@ class ElasticWorld:
         self._restart_s = start_s if restart_s is None else restart_s
         self._node_size = max(map(len, cluster.nodes.values()))
         self._fits = Fits()
+        self._alone_s: dict[tuple[str | None, int, int | None], float] = {}
 
     def tables_of(self, entry: TraceJob) -> ElasticTables:
         model = entry.job.workload or ""
@@ -81,7 +83,17 @@ class ElasticWorld:
         iterations = tuple(tables.at_epoch(batch, epoch).iteration for epoch in range(tables.epochs))
         return Hints(length_s=self.alone_s(entry), step_s=tuple(steps), iterations=iterations)
 
+    def probe(self, entries: Sequence[TraceJob], model: GpuModel) -> dict[str, Estimates]:  # noqa: ARG002
+        raise InputError("elastic jobs hold whole GPUs: this policy, which probes for slices, is not for them")
+
     def alone_s(self, entry: TraceJob) -> float:
+        key = (entry.job.workload, entry.job.gpus, entry.job.batch)
+        if key not in self._alone_s:
+            self._alone_s[key] = self._time_alone(entry)
+        return self._alone_s[key]
+
+    def _time_alone(self, entry: TraceJob) -> float:
+        """Packed on the GPUs it asks for, with the batch it was tuned for, from the first step to the last."""
         tables, placement = self.tables_of(entry), packed(entry.job.gpus, self._node_size)
         local = split_batch(self.batch_of(entry), entry.job.gpus, tables.limits)
         marks = (0.0, *tables.epoch_marks)
@@ -129,7 +141,7 @@ class ElasticRun:
     def reach_mark(self, now_s: float, grants: Grants) -> tuple[bool, Report | None]:
         self._epoch += 1
         complete = self._epoch == self._tables.epochs
-        if not complete:
+        if not complete and self._agent is not None:
             self._tune(grants)
         return complete, self._report(now_s)
 
@@ -161,7 +173,7 @@ class ElasticRun:
         placement, replicas = self._placement, sum(self._placement)
         step_s, sync_s = self._tables.step_sync_s(placement, self._local.samples)
         row = self._tables.at_epoch(self._local.total(replicas), self._epoch)
-        seen = Observation(len(placement), replicas, self._local.samples, step_s - sync_s, step_s)
+        seen = Observation(len(placement), replicas, self._local.samples, max(step_s - sync_s, LEAST), step_s)
         self._agent.observe(seen, row.grad_sqr, row.grad_var)
 
     def _report(self, now_s: float) -> Report:

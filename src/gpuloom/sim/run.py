@@ -18,6 +18,7 @@ from gpuloom.sim.body import NO_FAULTS, Faults, VirtualBody, Watcher
 from gpuloom.sim.costs import Costs
 from gpuloom.sim.curves import Curves
 from gpuloom.sim.metrics import Metrics, Outcomes, Summary
+from gpuloom.sim.probes import AuthorsError
 from gpuloom.sim.slice_world import SliceWorld
 from gpuloom.sim.timeline import Timeline
 from gpuloom.sim.world import World
@@ -73,7 +74,7 @@ def simulate(
         return _best_static(scenario, cluster, seed, log=log, timeline=timeline, on_progress=on_progress)
     began = perf_counter()
     brain = build_policy(policy, cluster, seed, scenario.every_s)
-    world = make_world(scenario, cluster, brain)
+    world = make_world(scenario, cluster, brain, seed)
     engine = Engine(cluster, brain)
     metrics = Metrics(engine, world)
     watchers: list[Watcher] = [metrics]
@@ -107,7 +108,7 @@ def build_policy(name: str, cluster: Cluster, seed: int, every_s: float | None) 
     return policy
 
 
-def make_world(scenario: Scenario, cluster: Cluster, policy: Policy) -> World:
+def make_world(scenario: Scenario, cluster: Cluster, policy: Policy, seed: int) -> World:
     if scenario.tables is not None:
         from gpuloom.sim.elastic_world import ElasticWorld
 
@@ -116,7 +117,7 @@ def make_world(scenario: Scenario, cluster: Cluster, policy: Policy) -> World:
         return ElasticWorld(
             scenario.tables, cluster, adaptive=adaptive, start_s=costs.start_s, restart_s=costs.restart_s
         )
-    return SliceWorld(scenario.figures or load_figures(), cluster, scenario.costs)
+    return SliceWorld(scenario.figures or load_figures(), cluster, scenario.costs, AuthorsError(seed))
 
 
 class LogWriter(Watcher):

@@ -13,8 +13,9 @@ from gpuloom.gpus.catalogue import find
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.model import GpuModel
-from gpuloom.policies.contract import Report
+from gpuloom.policies.contract import Estimates, Report
 from gpuloom.sim.costs import Costs
+from gpuloom.sim.probes import Prober
 from gpuloom.work.figures import Figures, WorkloadFigures
 from gpuloom.work.model import Hints, Kind, TraceJob
 
@@ -29,7 +30,8 @@ SpeedCurve = tuple[tuple[float, float], ...]
 class SliceWorld:
     quantum_s: float | None = None
 
-    def __init__(self, figures: Figures, cluster: Cluster, costs: Costs) -> None:
+    def __init__(self, figures: Figures, cluster: Cluster, costs: Costs, prober: Prober) -> None:
+        self.prober = prober
         self.figures = figures
         self.cluster = cluster
         self.costs = costs
@@ -73,6 +75,10 @@ class SliceWorld:
         speeds = dict(self.speeds(entry, model)) if model.mig and entry.job.kind is Kind.SLICEABLE else None
         return Hints(length_s=self.alone_s(entry), speeds=speeds)
 
+    def probe(self, entries: Sequence[TraceJob], model: GpuModel) -> dict[str, Estimates]:
+        predicted = self.prober.predict(entries, [self.speeds(entry, model) for entry in entries])
+        return {entry.job.id: estimates for entry, estimates in zip(entries, predicted, strict=True)}
+
     def alone_s(self, entry: TraceJob) -> float:
         assert entry.length_s is not None, "the reader of a trace gives every job of this world a length"
         return entry.length_s
@@ -96,8 +102,12 @@ class SliceRun:
     world: SliceWorld
     entry: TraceJob
 
-    def start(self, now_s: float, grants: Grants) -> Report | None:  # noqa: ARG002
-        return None
+    def start(self, now_s: float, grants: Grants) -> Report | None:
+        """A job of a measured workload that has a device for itself soon knows how many batches a second it does."""
+        workload = self.world.measured(self.entry)
+        if workload is None or len(grants) != 1 or grants[0].share_pct < 100:
+            return None
+        return Report(now_s, batches_per_s=self._speed(grants[0]) / workload.batch_s)
 
     def rate(self, grants: Grants, beside: Sequence[Grant]) -> float:
         slowest = min([self._speed(grant) for grant in grants])

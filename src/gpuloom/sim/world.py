@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gpuloom.gpus.grant import Grant, Grants
-from gpuloom.policies.contract import Report
+from gpuloom.gpus.model import GpuModel
+from gpuloom.policies.contract import Estimates, Report
 from gpuloom.work.model import Hints, TraceJob
 
 
@@ -36,6 +37,9 @@ class World(Protocol):
 
     def hints(self, entry: TraceJob) -> Hints:
         """The whole truth about a job; the simulator passes on only the fields that the policy may be told."""
+
+    def probe(self, entries: Sequence[TraceJob], model: GpuModel) -> dict[str, Estimates]:
+        """What measuring these jobs side by side under MPS predicts of each, on each profile of this GPU model."""
 
     def alone_s(self, entry: TraceJob) -> float:
         """How long it takes alone, on what it asks for: the yardstick of slowdown."""

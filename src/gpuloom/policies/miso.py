@@ -1,0 +1,264 @@
+"""MISO, ours: probe only what is worth knowing, place where it costs least, cut only what has to change.
+
+What it does beyond the paper: all legal layouts; placement and migration by marginal gain over all GPUs; no probe for
+a workload that is known, or where no answer could change the cut; instances that stay keep running; nobody is held up
+by a job that does not fit, for a bounded time; priorities; speed floors.
+"""
+
+from dataclasses import dataclass, field
+
+from gpuloom.errors import InputError
+from gpuloom.gpus.cluster import Cluster
+from gpuloom.gpus.grant import Grant, Grants
+from gpuloom.gpus.layouts import total_slices, with_slices
+from gpuloom.gpus.model import GpuModel, Layout
+from gpuloom.gpus.steps import nearest
+from gpuloom.policies.contract import ON_EVENTS, Estimates, JobView, Plan, Reason, View
+from gpuloom.policies.miso_beliefs import Beliefs, workload_of
+from gpuloom.policies.miso_cuts import Cut, Seat, best_cuts
+from gpuloom.policies.miso_rules import seat as take_seats
+from gpuloom.work.model import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Constants, chosen on seeds that no benchmark reports (101-120 of MISO's experiment)."""
+
+    horizon_s: float = 600.0
+    """How long a cut is expected to last."""
+    move_s: float = 15.0
+    """What a job loses when it is moved: a cut and a restart."""
+    probe_s: float = 60.0
+    """What everybody on a GPU loses to a probe: two moves and half of the time measured."""
+    patience_s: float = 900.0
+    """A job that has waited so long gets a GPU reserved: nobody else is placed there until it fits."""
+    moves: int = 4
+    """Migrations in one decision at most."""
+    probing: bool = True
+    migrating: bool = True
+
+
+@dataclass(slots=True)
+class Draft:
+    """Who is to sit where, before GPUs are cut for them."""
+
+    jobs: dict[int, list[str]]
+    placed: dict[str, Reason] = field(default_factory=dict)
+    layouts: dict[int, Layout] = field(default_factory=dict)
+    grants: dict[str, Grants] = field(default_factory=dict)
+    reasons: list[Reason] = field(default_factory=list)
+    probes: list[int] = field(default_factory=list)
+
+
+class Miso:
+    """Ours: marginal-gain placement and migration, all layouts, probes only where the answer could matter."""
+
+    told: frozenset[str] = frozenset()
+
+    def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "", tuning: Tuning | None = None) -> None:  # noqa: ARG002
+        self.when = ON_EVENTS
+        self.tuning = tuning or Tuning()
+        if not all(gpu.model.mig for gpu in cluster.gpus):
+            raise InputError("policies that cut GPUs need GPUs that have MIG")
+        self.beliefs = Beliefs()
+        self._cuts: dict[tuple[str, tuple[Seat, ...]], list[Cut]] = {}
+        self._speeds: dict[tuple[object, ...], Estimates] = {}
+        self._version = 0
+
+    def decide(self, view: View) -> Plan:
+        self.beliefs.learn(view.jobs)
+        if self.beliefs.version != self._version or len(self._cuts) > 50_000:
+            self._version = self.beliefs.version
+            self._cuts.clear()
+            self._speeds.clear()
+        draft = Draft({gpu: [*seen.tenants] for gpu, seen in view.gpus.items() if self._can_be_shared(view, gpu)})
+        self._place_waiting(view, draft)
+        if self.tuning.migrating:
+            self._migrate(view, draft)
+        for gpu, residents in draft.jobs.items():
+            if residents and not self._is_settled(view, gpu, residents):
+                self._settle(view, gpu, residents, draft)
+        reasons = (*draft.placed.values(), *draft.reasons)
+        return Plan(draft.layouts, draft.grants, reasons, tuple(draft.probes))
+
+    # ---- who can sit where -------------------------------------------------------------------------------------
+
+    def _can_be_shared(self, view: View, gpu: int) -> bool:
+        seen = view.gpus[gpu]
+        if seen.lost or seen.probe_wanted or seen.probing:
+            return False
+        return not any(grant.instance is None for tenant in seen.tenants for grant in view.jobs[tenant].grants)
+
+    def _is_settled(self, view: View, gpu: int, residents: list[str]) -> bool:
+        """As many slices as jobs, each with one for itself, and nobody new among them."""
+        shares = [grant.share_pct for job_id in residents for grant in view.jobs[job_id].grants if grant.gpu == gpu]
+        return len(residents) == len(view.gpus[gpu].layout) == len(shares) and min(shares) >= 100
+
+    def _believed(self, job: JobView, model: GpuModel) -> Estimates:
+        key = (workload_of(job), model.name, job.job.mem_mib, job.job.min_speed)
+        if key not in self._speeds:
+            self._speeds[key] = self.beliefs.of(job, model)
+        return self._speeds[key]
+
+    def _seat(self, view: View, gpu: int, job: JobView) -> Seat:
+        model = view.cluster.gpus[gpu].model
+        now = next((g.instance.profile for g in job.grants if g.gpu == gpu and g.instance and g.share_pct >= 100), "")
+        speeds = tuple((name, estimate.speed) for name, estimate in self._believed(job, model).items())
+        return Seat(speeds, now, 4.0 ** (job.job.priority / 10), self.tuning.move_s)
+
+    def _options(self, view: View, gpu: int, residents: list[str]) -> list[Cut]:
+        """Ways to cut the GPU for these jobs, the best first. Remembered by workloads and slices, not by names."""
+        model = view.cluster.gpus[gpu].model
+        seats = tuple(self._seat(view, gpu, view.jobs[job_id]) for job_id in residents)
+        key = (model.name, seats)
+        if key not in self._cuts:
+            self._cuts[key] = best_cuts(model, seats, self.tuning.horizon_s)
+        return self._cuts[key]
+
+    def _lost_s(self, view: View, gpu: int, residents: list[str]) -> float | None:
+        """What these jobs lose on this GPU over the horizon; None if they do not all fit."""
+        if not residents:
+            return 0.0
+        options = self._options(view, gpu, residents)
+        return options[0].lost_s if options else None
+
+    # ---- placing and migrating ---------------------------------------------------------------------------------
+
+    def _place_waiting(self, view: View, draft: Draft) -> None:
+        """Urgent jobs first, then the oldest. Who does not fit is passed over until its patience is at an end."""
+        reserved: set[int] = set()
+        for job in sorted(view.waiting.values(), key=lambda job: (-job.job.priority, job.job.submit_s)):
+            usable = [gpu for gpu in draft.jobs if gpu not in reserved]
+            if job.job.kind is Kind.SLICEABLE:
+                done = self._place(view, draft, job, usable)
+            else:
+                done = self._give_whole(draft, job, usable)
+            if not done and view.now_s - job.job.submit_s > self.tuning.patience_s:
+                emptiest = sorted(usable, key=lambda gpu: (len(draft.jobs[gpu]), gpu))
+                reserved.update(emptiest[: max(job.job.gpus, 1)])
+
+    def _give_whole(self, draft: Draft, job: JobView, usable: list[int]) -> bool:
+        empty = [gpu for gpu in usable if not draft.jobs[gpu]][: job.job.gpus]
+        if len(empty) < job.job.gpus:
+            return False
+        for gpu in empty:
+            del draft.jobs[gpu]
+            draft.layouts[gpu] = ()
+        draft.grants[job.id] = tuple(map(Grant, empty))
+        why = "whole GPUs, as it asks, are empty"
+        draft.placed[job.id] = Reason(job.id, f"GPU {', '.join(map(str, empty))}", why)
+        return True
+
+    def _place(self, view: View, draft: Draft, job: JobView, usable: list[int]) -> bool:
+        """Where all jobs together lose the least."""
+        costs = []
+        for gpu in usable:
+            with_it, without = (
+                self._lost_s(view, gpu, [*draft.jobs[gpu], job.id]),
+                self._lost_s(view, gpu, draft.jobs[gpu]),
+            )
+            if with_it is not None and without is not None:
+                costs.append((with_it - without, gpu))
+        if not costs:
+            return False
+        costs.sort()
+        lost_s, gpu = costs[0]
+        draft.jobs[gpu].append(job.id)
+        others = tuple((f"GPU {other}", cost) for cost, other in costs[1:5])
+        why = f"the fewest GPU seconds lost over {self.tuning.horizon_s:.0f} s"
+        draft.placed[job.id] = Reason(job.id, f"GPU {gpu}", why, lost_s, others)
+        return True
+
+    def _migrate(self, view: View, draft: Draft) -> None:
+        """Move jobs between GPUs while that gains more than it costs: the best move first."""
+        for _ in range(self.tuning.moves):
+            best = self._best_move(view, draft)
+            if best is None:
+                return
+            gained_s, job_id, source, target = best
+            draft.jobs[source].remove(job_id)
+            draft.jobs[target].append(job_id)
+            why = f"leaves GPU {source}: GPU seconds gained over {self.tuning.horizon_s:.0f} s"
+            draft.placed[job_id] = Reason(job_id, f"GPU {target}", why, gained_s)
+
+    def _best_move(self, view: View, draft: Draft) -> tuple[float, str, int, int] | None:
+        """(gain, job, from, to). Of GPUs that look alike, the lowest stands for all."""
+        targets = self._different(view, draft)
+        best: tuple[float, str, int, int] | None = None
+        for source, residents in draft.jobs.items():
+            if len(residents) < 2:
+                continue  # whoever is alone has the whole GPU already
+            here = self._lost_s(view, source, residents)
+            for job_id in residents:
+                job = view.jobs[job_id]
+                rest = self._lost_s(view, source, [other for other in residents if other != job_id])
+                move_s = self.tuning.move_s * self._seat(view, source, job).weight if job.grants else 0.0
+                for target in targets:
+                    there = self._lost_s(view, target, [*draft.jobs[target], job_id])
+                    if target == source or there is None or here is None or rest is None:
+                        continue
+                    gained_s = here - rest + (self._lost_s(view, target, draft.jobs[target]) or 0.0) - there - move_s
+                    if gained_s > 0 and (best is None or gained_s > best[0]):
+                        best = (gained_s, job_id, source, target)
+        return best
+
+    def _different(self, view: View, draft: Draft) -> list[int]:
+        alike: dict[object, int] = {}
+        for gpu, residents in draft.jobs.items():
+            seats = tuple(sorted(self._seat(view, gpu, view.jobs[job_id]) for job_id in residents))
+            alike.setdefault((view.cluster.gpus[gpu].model.name, seats), gpu)
+        return list(alike.values())
+
+    # ---- cutting and probing -----------------------------------------------------------------------------------
+
+    def _settle(self, view: View, gpu: int, residents: list[str], draft: Draft) -> None:
+        options = self._options(view, gpu, residents)
+        if self.tuning.probing and len(residents) > 1 and self._is_worth_a_probe(view, gpu, residents, options):
+            self._probe(view, gpu, residents, draft)
+            return
+        model, best = view.cluster.gpus[gpu].model, options[0]
+        busy = frozenset(g.instance for j in residents for g in view.jobs[j].grants if g.gpu == gpu and g.instance)
+        layout = nearest(model, view.gpus[gpu].layout, tuple(model.by_name[n].slices for n in best.profiles), busy)
+        assert layout is not None, "the table holds legal layouts only"
+        draft.layouts[gpu] = layout
+        draft.grants |= take_seats(view, gpu, layout, dict(zip(residents, best.profiles, strict=True)))
+        others = tuple(("+".join(sorted(cut.profiles, reverse=True)), cut.lost_s) for cut in options[1:5])
+        why = f"GPU seconds that its {len(residents)} jobs lose over {self.tuning.horizon_s:.0f} s, moves included"
+        draft.reasons += [
+            Reason(job_id, f"GPU {gpu} {profile}", why, best.lost_s, others)
+            for job_id, profile in zip(residents, best.profiles, strict=True)
+        ]
+
+    def _is_worth_a_probe(self, view: View, gpu: int, residents: list[str], options: list[Cut]) -> bool:
+        """Could knowing more change the cut, and by more than the probe costs?
+
+        The most that another cut could be better: every unknown job at the far ends of its intervals.
+        """
+        model, chosen = view.cluster.gpus[gpu].model, options[0]
+        unknown = [self.beliefs.is_unknown(view.jobs[job_id]) for job_id in residents]
+        if not any(unknown):
+            return False
+        probe_s = self.tuning.probe_s * len(residents)
+        for other in options[1:]:
+            swing_s = 0.0
+            for job_id, mine, theirs, open_ in zip(residents, chosen.profiles, other.profiles, unknown, strict=True):
+                if open_ and mine != theirs:
+                    believed = self._believed(view.jobs[job_id], model)
+                    spread = (believed[theirs].high - believed[theirs].speed) + (
+                        believed[mine].speed - believed[mine].low
+                    )
+                    swing_s += spread * self.tuning.horizon_s
+            if chosen.lost_s - other.lost_s + swing_s > probe_s:
+                return True
+        return False
+
+    def _probe(self, view: View, gpu: int, residents: list[str], draft: Draft) -> None:
+        model = view.cluster.gpus[gpu].model
+        layout = with_slices(model, (total_slices(model),))
+        assert layout is not None, "every GPU with MIG has a profile that is all of it"
+        draft.layouts[gpu] = layout
+        share = 100 / len(residents)
+        draft.grants |= {job_id: (Grant(gpu, layout[0], share),) for job_id in residents}
+        draft.probes.append(gpu)
+        why = "too little is known to cut: probed under MPS first"
+        draft.reasons += [Reason(job_id, f"GPU {gpu} {layout[0]} at {share:.0f} %", why) for job_id in residents]
