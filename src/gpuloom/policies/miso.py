@@ -6,6 +6,7 @@ by a job that does not fit, for a bounded time; priorities; speed floors.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
@@ -50,6 +51,16 @@ class Draft:
     probes: list[int] = field(default_factory=list)
 
 
+class Sitter(NamedTuple):
+    """A live job as placement sees it."""
+
+    kind: int
+    weight: float
+    gpu: int
+    """Where it has a slice for itself; -1 if nowhere."""
+    profile: str
+
+
 class Miso:
     """Ours: marginal-gain placement and migration, all layouts, probes only where the answer could matter."""
 
@@ -61,8 +72,13 @@ class Miso:
         if not all(gpu.model.mig for gpu in cluster.gpus):
             raise InputError("policies that cut GPUs need GPUs that have MIG")
         self.beliefs = Beliefs()
-        self._cuts: dict[tuple[str, tuple[Seat, ...]], list[Cut]] = {}
-        self._speeds: dict[tuple[object, ...], Estimates] = {}
+        self._cuts: dict[tuple[object, ...], list[Cut]] = {}
+        self._speeds: dict[tuple[int, str], Estimates] = {}
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self._sitters: dict[str, Sitter] = {}
+        """Of each live job, as it is at the moment of a decision."""
+        self._looked_at: dict[int, list[str]] = {}
+        """Who was on each GPU when migrations were last considered."""
         self._version = 0
 
     def decide(self, view: View) -> Plan:
@@ -71,6 +87,7 @@ class Miso:
             self._version = self.beliefs.version
             self._cuts.clear()
             self._speeds.clear()
+        self._sitters = {job_id: self._sit(job) for job_id, job in view.jobs.items()}
         draft = Draft({gpu: [*seen.tenants] for gpu, seen in view.gpus.items() if self._can_be_shared(view, gpu)})
         self._place_waiting(view, draft)
         if self.tuning.migrating:
@@ -95,25 +112,39 @@ class Miso:
         return len(residents) == len(view.gpus[gpu].layout) == len(shares) and min(shares) >= 100
 
     def _believed(self, job: JobView, model: GpuModel) -> Estimates:
-        key = (workload_of(job), model.name, job.job.mem_mib, job.job.min_speed)
+        key = (self._kind_of(job), model.name)
         if key not in self._speeds:
             self._speeds[key] = self.beliefs.of(job, model)
         return self._speeds[key]
 
-    def _seat(self, view: View, gpu: int, job: JobView) -> Seat:
-        model = view.cluster.gpus[gpu].model
-        now = next((g.instance.profile for g in job.grants if g.gpu == gpu and g.instance and g.share_pct >= 100), "")
-        speeds = tuple((name, estimate.speed) for name, estimate in self._believed(job, model).items())
-        return Seat(speeds, now, 4.0 ** (job.job.priority / 10), self.tuning.move_s)
+    def _kind_of(self, job: JobView) -> int:
+        """Jobs of one kind are interchangeable; a number, because it is hashed so often."""
+        return self._kinds.setdefault((workload_of(job), job.job.mem_mib, job.job.min_speed), len(self._kinds))
+
+    def _sit(self, job: JobView) -> Sitter:
+        alone = next((g for g in job.grants if g.instance is not None and g.share_pct >= 100), None)
+        gpu, profile = (alone.gpu, alone.instance.profile) if alone is not None and alone.instance else (-1, "")
+        return Sitter(self._kind_of(job), 4.0 ** (job.job.priority / 10), gpu, profile)
+
+    def _key(self, gpu: int, job_id: str) -> tuple[int, float, str]:
+        """All that a cut of this GPU has to know of the job: its kind, its weight, and the slice it has there now."""
+        sitter = self._sitters[job_id]
+        return (sitter.kind, sitter.weight, sitter.profile if sitter.gpu == gpu else "")
 
     def _options(self, view: View, gpu: int, residents: list[str]) -> list[Cut]:
-        """Ways to cut the GPU for these jobs, the best first. Remembered by workloads and slices, not by names."""
+        """Ways to cut the GPU for these jobs, the best first. Remembered by kinds of jobs, not by their names."""
         model = view.cluster.gpus[gpu].model
-        seats = tuple(self._seat(view, gpu, view.jobs[job_id]) for job_id in residents)
-        key = (model.name, seats)
-        if key not in self._cuts:
-            self._cuts[key] = best_cuts(model, seats, self.tuning.horizon_s)
-        return self._cuts[key]
+        key = (model.name, *[self._key(gpu, job_id) for job_id in residents])
+        found = self._cuts.get(key)
+        if found is None:
+            seats = [self._seat(model, gpu, view.jobs[job_id]) for job_id in residents]
+            found = self._cuts[key] = best_cuts(model, seats, self.tuning.horizon_s)
+        return found
+
+    def _seat(self, model: GpuModel, gpu: int, job: JobView) -> Seat:
+        speeds = tuple((name, estimate.speed) for name, estimate in self._believed(job, model).items())
+        _, weight, now = self._key(gpu, job.id)
+        return Seat(speeds, now, weight, self.tuning.move_s)
 
     def _lost_s(self, view: View, gpu: int, residents: list[str]) -> float | None:
         """What these jobs lose on this GPU over the horizon; None if they do not all fit."""
@@ -170,43 +201,52 @@ class Miso:
         return True
 
     def _migrate(self, view: View, draft: Draft) -> None:
-        """Move jobs between GPUs while that gains more than it costs: the best move first."""
+        """Move jobs between GPUs while that gains more than it costs: the best move first.
+
+        Only moves from or to a GPU whose jobs have changed: the others were looked at, and left, before.
+        """
+        changed = {gpu for gpu, residents in draft.jobs.items() if self._looked_at.get(gpu) != residents}
         for _ in range(self.tuning.moves):
-            best = self._best_move(view, draft)
+            best = self._best_move(view, draft, changed)
             if best is None:
-                return
+                break
             gained_s, job_id, source, target = best
             draft.jobs[source].remove(job_id)
             draft.jobs[target].append(job_id)
+            changed |= {source, target}
             why = f"leaves GPU {source}: GPU seconds gained over {self.tuning.horizon_s:.0f} s"
             draft.placed[job_id] = Reason(job_id, f"GPU {target}", why, gained_s)
+        self._looked_at = {gpu: [*residents] for gpu, residents in draft.jobs.items()}
 
-    def _best_move(self, view: View, draft: Draft) -> tuple[float, str, int, int] | None:
-        """(gain, job, from, to). Of GPUs that look alike, the lowest stands for all."""
-        targets = self._different(view, draft)
+    def _best_move(self, view: View, draft: Draft, changed: set[int]) -> tuple[float, str, int, int] | None:
+        """(gain, job, from, to)."""
+        targets = self._different(view, draft, changed)
+        changed_targets = [gpu for gpu in targets if gpu in changed]
         best: tuple[float, str, int, int] | None = None
         for source, residents in draft.jobs.items():
-            if len(residents) < 2:
-                continue  # whoever is alone has the whole GPU already
             here = self._lost_s(view, source, residents)
+            if len(residents) < 2 or here is None:
+                continue  # whoever is alone has the whole GPU already
             for job_id in residents:
-                job = view.jobs[job_id]
                 rest = self._lost_s(view, source, [other for other in residents if other != job_id])
-                move_s = self.tuning.move_s * self._seat(view, source, job).weight if job.grants else 0.0
-                for target in targets:
-                    there = self._lost_s(view, target, [*draft.jobs[target], job_id])
-                    if target == source or there is None or here is None or rest is None:
+                if rest is None:
+                    continue
+                move_s = self.tuning.move_s * self._sitters[job_id].weight if view.jobs[job_id].grants else 0.0
+                for target in targets if source in changed else changed_targets:
+                    there = self._lost_s(view, target, [*draft.jobs[target], job_id]) if target != source else None
+                    if there is None:
                         continue
                     gained_s = here - rest + (self._lost_s(view, target, draft.jobs[target]) or 0.0) - there - move_s
                     if gained_s > 0 and (best is None or gained_s > best[0]):
                         best = (gained_s, job_id, source, target)
         return best
 
-    def _different(self, view: View, draft: Draft) -> list[int]:
+    def _different(self, view: View, draft: Draft, changed: set[int]) -> list[int]:
+        """Of GPUs that look alike one stands for all: a changed one if there is, then the lowest."""
         alike: dict[object, int] = {}
-        for gpu, residents in draft.jobs.items():
-            seats = tuple(sorted(self._seat(view, gpu, view.jobs[job_id]) for job_id in residents))
-            alike.setdefault((view.cluster.gpus[gpu].model.name, seats), gpu)
+        for gpu in sorted(draft.jobs, key=lambda gpu: (gpu not in changed, gpu)):
+            seats = sorted(self._key(gpu, job_id) for job_id in draft.jobs[gpu])
+            alike.setdefault((view.cluster.gpus[gpu].model.name, *seats), gpu)
         return list(alike.values())
 
     # ---- cutting and probing -----------------------------------------------------------------------------------
