@@ -15,10 +15,11 @@ from gpuloom.cli.inputs import parse_seeds
 from gpuloom.sim.compare import run_all, summarise, tasks_for
 from gpuloom.sim.scenario import Inputs
 
+POLICIES = "whole-fifo whole-sjf static:3,2,2 best-static mps-only oracle miso-paper miso"
 PUBLISHED_S = {
     ("8xA100-40GB", None, None): {"whole-fifo": 2541, "whole-sjf": 1231, "static:3,2,2": 1244, "static:4,2,1": 1228,
-                                  "static:3,3": 1262, "oracle": 1065},
-    ("40xA100-40GB", 1000, 12.0): {"whole-fifo": 4875, "static:3,2,2": 1280, "oracle": 1188},
+                                  "static:3,3": 1262, "oracle": 1065, "miso-paper": 1102},
+    ("40xA100-40GB", 1000, 12.0): {"whole-fifo": 4875, "static:3,2,2": 1280, "oracle": 1188, "miso-paper": 1234},
 }  # fmt: skip
 """Mean JCT of the authors' controller, run on its own measurements: seeds 1-5 on 8 GPUs, 1-3 on 40."""
 
@@ -27,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", default="1-5")
-    parser.add_argument("--policies", default="whole-fifo whole-sjf static:3,2,2 best-static mps-only oracle")
+    parser.add_argument("--policies", default=POLICIES)
     parser.add_argument("--gpus", default="8xA100-40GB")
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--gap-s", type=float)

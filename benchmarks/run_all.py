@@ -15,14 +15,15 @@ COMMANDS: dict[str, list[object]] = {
     "miso_world": ["miso_world.py", "--data", MISO, "--seeds", "1-5"],
     "miso_world_40_gpus": [
         "miso_world.py", "--data", MISO, "--seeds", "1-3", "--gpus", "40xA100-40GB", "--jobs", 1000, "--gap-s", 12,
-        "--policies", "whole-fifo static:3,2,2 oracle",
+        "--policies", "whole-fifo static:3,2,2 oracle miso-paper miso",
     ],
     "elastic_world": [
         "elastic_world.py", "--profiles", POLLUX, "--workloads", *WORKLOADS, "--policies", "tiresias,optimus,pollux",
         "--seeds", "1-5",
     ],
     "speed": [
-        "speed.py", "--philly", POLLUX / "philly.csv", "--profiles", POLLUX, "--workload", POLLUX / "workloads/workload-1.csv",
+        "speed.py", "--philly", POLLUX / "philly.csv", "--profiles", POLLUX,
+        "--workload", POLLUX / "workloads" / "workload-1.csv",
     ],
 }  # fmt: skip
 

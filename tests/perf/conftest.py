@@ -14,9 +14,8 @@ def true_times(nodes: int, replicas: int, local_batch: int) -> tuple[float, floa
     """Step and sync seconds: compute and network add up."""
     compute_s = 0.05 + 0.002 * local_batch
     if replicas == 1:
-        sync_s = 0.0005
-    else:
-        sync_s = 0.01 + 0.001 * (replicas - 2) if nodes == 1 else 0.04 + 0.004 * (replicas - 2)
+        return compute_s + 0.0005, 0.0005
+    sync_s = 0.01 + 0.001 * (replicas - 2) if nodes == 1 else 0.04 + 0.004 * (replicas - 2)
     return compute_s + sync_s, sync_s
 
 
@@ -34,7 +33,11 @@ def small_profile(model: str = "toy") -> ElasticProfile:
     validation = {
         batch: tuple(
             EpochRow(
-                (100.0 + batch / 64) * (epoch + 1), 6400.0 / batch * (epoch + 1), 0.5 + 0.1 * epoch, 2.0, 4.0 * (epoch + 1)
+                (100.0 + batch / 64) * (epoch + 1),
+                6400.0 / batch * (epoch + 1),
+                0.5 + 0.1 * epoch,
+                2.0,
+                4.0 * (epoch + 1),
             )
             for epoch in range(EPOCHS)
         )

@@ -10,7 +10,17 @@ from gpuloom.perf.goodput_model import StepTimes
 from gpuloom.perf.step_time_fit import LEAST, Observation, _evidence, _loss, fit_step_times
 
 TRUTH = StepTimes(a_c=0.03, b_c=0.0008, a_n=0.15, b_n=0.006, a_r=0.02, b_r=0.001, gamma=1.6)
-EVERYTHING = [(1, 1, 32), (1, 1, 64), (1, 2, 64), (1, 4, 32), (2, 2, 64), (2, 4, 32), (2, 8, 16), (4, 16, 32), (4, 12, 64)]
+EVERYTHING = [
+    (1, 1, 32),
+    (1, 1, 64),
+    (1, 2, 64),
+    (1, 4, 32),
+    (2, 2, 64),
+    (2, 4, 32),
+    (2, 8, 16),
+    (4, 16, 32),
+    (4, 12, 64),
+]
 
 
 def observe(nodes: int, replicas: int, samples: int) -> Observation:

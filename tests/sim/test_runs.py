@@ -55,7 +55,9 @@ def test_a_log_replays_to_the_same_state(policy: str, inputs: Inputs) -> None:
     assert again.state.dump() == engine.state.dump()
 
 
-@pytest.mark.parametrize("policy", ["whole-fifo", "whole-sjf", "static:3,2,2", "mps-only", "oracle", "miso-paper", "miso"])
+@pytest.mark.parametrize(
+    "policy", ["whole-fifo", "whole-sjf", "static:3,2,2", "mps-only", "oracle", "miso-paper", "miso"]
+)
 def test_faults_lose_no_job(policy: str) -> None:
     summary = simulate(load(RESTLESS, 2), policy, 2).summary
     assert summary.completed == 25
