@@ -15,6 +15,7 @@ from gpuloom.engine.events import (
     CutFailed,
     GpuCut,
     GpuLost,
+    GpuProbed,
     JobArrived,
     JobCancelled,
     JobCompleted,
@@ -26,7 +27,7 @@ from gpuloom.engine.events import (
 from gpuloom.engine.machine import Decision
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.model import Layout
-from gpuloom.policies.contract import Reason, Report
+from gpuloom.policies.contract import Estimates, Reason, Report
 from gpuloom.work.model import Job
 
 
@@ -43,6 +44,7 @@ class What(StrEnum):
     GPU_CUT = "gpu cut"
     CUT_FAILED = "cut failed"
     GPU_LOST = "gpu lost"
+    PROBED = "probed"
     STARTED = "started"
     REPORTED = "reported"
     STOPPED = "stopped"
@@ -83,6 +85,8 @@ class Entry:
     report: Report | None = None
     gpu: int | None = None
     layout: Layout = ()
+    estimates: Estimates | None = None
+    """What a probe predicts of it."""
 
 
 _ENDS: dict[type, What] = {
@@ -151,6 +155,10 @@ class _Follower:
                 yield self._entry(_ENDS[type(entry)], entry.at_s, entry.cause, lasted_s=self._halt(entry.at_s))
                 if not isinstance(entry, JobStopped):
                     self._grants = ()
+            case GpuProbed() if self.job_id in entry.estimates:
+                yield from self.last_report()
+                estimates = entry.estimates[self.job_id]
+                yield self._entry(What.PROBED, entry.at_s, entry.cause, gpu=entry.gpu, estimates=estimates)
             case GpuCut() | CutFailed() | GpuLost() if any(grant.gpu == entry.gpu for grant in self._grants):
                 yield from self._gpu(entry)
             case _:
@@ -206,12 +214,13 @@ class _Follower:
 
     def _gpu(self, event: GpuCut | CutFailed | GpuLost) -> Iterator[Entry]:
         """Cuts of the GPUs it waits for, and losses of those it is on."""
+        if self._working and not isinstance(event, GpuLost):
+            return
+        yield from self.last_report()
         layout = () if isinstance(event, GpuLost) else event.layout
         lasted_s = None
         if isinstance(event, GpuLost):
             lasted_s, self._grants = self._halt(event.at_s), ()
-        elif self._working:
-            return
         what = _GPU_EVENTS[type(event)]
         yield self._entry(what, event.at_s, event.cause, lasted_s=lasted_s, gpu=event.gpu, layout=layout)
 

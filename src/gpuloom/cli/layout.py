@@ -1,4 +1,4 @@
-"""`gpuloom layout list|plan|export`: what a GPU can be cut into, and the steps from one cut to another."""
+"""`gpuloom layout list|plan|apply|export`: what a GPU can be cut into, the steps between cuts, and taking them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,13 +9,20 @@ from gpuloom.cli.output import Output, emit, print_json
 from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
+    from gpuloom.gpus.cutter import Choice, Cut, Cutter
+    from gpuloom.gpus.mig_read import GpuState
     from gpuloom.gpus.model import GpuModel, Instance, Layout
-    from gpuloom.gpus.steps import StepPlan
+    from gpuloom.gpus.steps import Step, StepPlan
 
-app = typer.Typer(no_args_is_help=True, help="What a GPU can be cut into, and the steps from one cut to another.")
+app = typer.Typer(
+    no_args_is_help=True, help="What a GPU can be cut into, the steps from one cut to another, and taking them."
+)
 
 Model = Annotated[str, typer.Option("--model", "-m", metavar="NAME", help="GPU model; see `gpuloom gpus`.")]
 Printed = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+Target = Annotated[str | None, typer.Option("--to", metavar="LAYOUT", help="The layout that is wanted.")]
+Config = Annotated[Path | None, typer.Option(metavar="FILE", help="Take the target from this mig-parted file …")]
+ConfigName = Annotated[str | None, typer.Option(metavar="NAME", help="… and this of its configurations.")]
 
 
 @app.command("list")
@@ -79,15 +86,13 @@ def _list_beside(gpu: "GpuModel", used: "Layout", profile: str | None, output: O
 @app.command("plan")
 def plan(
     start: Annotated[str, typer.Option("--from", metavar="LAYOUT", help="The layout that is there.")],
-    to: Annotated[str | None, typer.Option("--to", metavar="LAYOUT", help="The layout that is wanted.")] = None,
+    to: Target = None,
     model: Model = "A100-40GB",
     busy: Annotated[
         str, typer.Option(metavar="INSTANCES", help="Instances with work on them, such as 3g.20gb@4; or `all`.")
     ] = "",
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Take the target from this mig-parted file …")
-    ] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="… and this of its configurations.")] = None,
+    config: Config = None,
+    name: ConfigName = None,
     device: Annotated[int, typer.Option(min=0, metavar="INDEX", help="GPU index, for entries about some GPUs.")] = 0,
     output: Printed = Output.table,
 ) -> None:
@@ -113,6 +118,57 @@ def plan(
     target = easiest(gpu, current, targets, working)
     assert target is not None  # meanings and _from_config have complained
     _emit_plan(gpu, current, target, plan_steps(gpu, current, target, working), output)
+
+
+@app.command("apply")
+def apply(
+    gpu: Annotated[
+        int, typer.Option("--gpu", "-g", min=0, metavar="INDEX", help="A GPU of this host; see `gpuloom gpus --host`.")
+    ],
+    to: Target = None,
+    config: Config = None,
+    name: ConfigName = None,
+    as_found: Annotated[
+        bool, typer.Option("--as-found", help="Instead: restore what was there before gpuloom came, and give it up.")
+    ] = False,
+    keep_mig: Annotated[
+        bool, typer.Option("--keep-mig", help="With an empty layout: leave MIG mode on (it is switched off otherwise).")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
+    output: Printed = Output.table,
+) -> None:
+    """Cut a GPU of this host: switch MIG on if need be, destroy and create instances, and read back what is there.
+
+    \b
+    gpuloom layout apply --gpu 0 --to 3,2,2 --dry-run
+    gpuloom layout apply --gpu 0 --to 3g.20gb@4,2g.10gb@0 --output json
+    gpuloom layout apply --gpu 1 --config mig.yaml --name balanced
+    gpuloom layout apply --gpu 0 --as-found
+
+    Needs root. Only idle GPUs that no other manager claims are taken, and work on an instance that stays is not
+    touched. If something fails in the middle, what was there before is restored as far as possible; the answer is
+    always what the GPU shows afterwards. Exit code 1 means that the target was not, or would not be, reached.
+    """
+    from gpuloom.gpus.cutter import Cutter
+    from gpuloom.gpus.mig import StepFailed
+    from gpuloom.gpus.nvml import NoDriver
+    from gpuloom.gpus.ownership import Refused
+
+    if (to is not None) + (config is not None) + as_found != 1 or (config is None) != (name is None):
+        accepted = "--to LAYOUT, --config FILE with --name NAME, or --as-found"
+        raise InputError(f"the target is missing or given twice: accepted are {accepted}")
+    try:
+        with Cutter() as cutter:
+            state = _state(cutter, gpu)
+            choose, mig = _choice(cutter, state, to, config, name, keep_mig)
+            choose(state)  # a layout that is written wrongly is no reason to take the GPU
+            if dry_run:
+                _emit_dry_run(cutter, state, choose(state), mig, output)
+            else:
+                _emit_cut(cutter.leave(gpu) if as_found else cutter.apply(gpu, choose, keep_mig=mig), output)
+    except (NoDriver, Refused, StepFailed) as reason:
+        typer.echo(f"GPU {gpu} was not changed: {reason}", err=True)
+        raise typer.Exit(1) from None
 
 
 @app.command("export")
@@ -173,21 +229,7 @@ def _row(gpu: "GpuModel", layout: "Layout") -> dict[str, object]:
 
 
 def _emit_plan(gpu: "GpuModel", current: "Layout", target: "Layout", plan: "StepPlan", output: Output) -> None:
-    from gpuloom.gpus.steps import Destroy, apply_step
-
-    rows: list[dict[str, object]] = []
-    layout = current
-    for number, step in enumerate(plan.steps, 1):
-        layout = apply_step(gpu, layout, step)
-        rows.append(
-            {
-                "step": number,
-                "action": "destroy" if isinstance(step, Destroy) else "create",
-                "instance": str(step.instance),
-                "checkpoint_first": isinstance(step, Destroy) and step.instance in plan.must_stop,
-                "units_after": draw(gpu, layout),
-            }
-        )
+    rows = _step_rows(gpu, current, plan.steps, plan.must_stop)
     stop = [str(instance) for instance in plan.must_stop]
     if output is Output.json:
         ends = {"model": gpu.name, "from": _written(current), "to": _written(target)}
@@ -197,6 +239,115 @@ def _emit_plan(gpu: "GpuModel", current: "Layout", target: "Layout", plan: "Step
     emit(rows, output, title if rows else f"{title}: nothing to do")
     if stop and output is Output.table:
         typer.echo(f"has to be checkpointed and stopped first: {', '.join(stop)}")
+
+
+def _step_rows(
+    gpu: "GpuModel", layout: "Layout", steps: "tuple[Step, ...]", stop: "tuple[Instance, ...]" = ()
+) -> list[dict[str, object]]:
+    from gpuloom.gpus.steps import Destroy, apply_step
+
+    rows: list[dict[str, object]] = []
+    for number, step in enumerate(steps, 1):
+        layout = apply_step(gpu, layout, step)
+        rows.append(
+            {
+                "step": number,
+                "action": "destroy" if isinstance(step, Destroy) else "create",
+                "instance": str(step.instance),
+                "checkpoint_first": isinstance(step, Destroy) and step.instance in stop,
+                "units_after": draw(gpu, layout),
+            }
+        )
+    return rows
+
+
+def _state(cutter: "Cutter", gpu: int) -> "GpuState":
+    count = cutter.count()
+    if gpu >= count:
+        accepted = f"0 to {count - 1}" if count > 1 else "only 0" if count else "none"
+        raise InputError(f"--gpu {gpu}: this host has {count} GPUs; accepted is {accepted}")
+    state = cutter.look(gpu)
+    if not state.model.mig:
+        raise InputError(f"--gpu {gpu}: {state.product} has no MIG, so it cannot be cut")
+    return state
+
+
+def _choice(
+    cutter: "Cutter", state: "GpuState", to: str | None, config: Path | None, name: str | None, keep_mig: bool
+) -> "tuple[Choice, bool]":
+    """How to choose the exact layout once the GPU is ours, and whether MIG stays on with an empty one."""
+    from gpuloom.gpus.layouts import meanings
+    from gpuloom.gpus.migparted import read_configs
+    from gpuloom.gpus.ownership import Refused
+    from gpuloom.gpus.steps import easiest
+
+    if to is not None:
+        targets = meanings(state.model, to)
+    elif config is not None:
+        targets = _from_config(state.model, config, name, state.index)
+        entries = [entry for entry in read_configs(config)[str(name)] if entry.about(state.model, state.index)]
+        keep_mig = keep_mig or entries[-1].mig_enabled
+    else:
+        found = cutter.found(state.index)
+        if found is None:
+            raise Refused("gpuloom has not taken it, so there is nothing to restore")
+        targets, keep_mig = (found.layout,), found.mig
+
+    def choose(now: "GpuState") -> "Layout":
+        target = easiest(now.model, now.occupied, targets, now.busy)
+        assert target is not None  # the readers of layouts have complained
+        return target
+
+    return choose, keep_mig
+
+
+def _emit_dry_run(cutter: "Cutter", state: "GpuState", target: "Layout", keep_mig: bool, output: Output) -> None:
+    from gpuloom.gpus.steps import plan_steps
+
+    mig = bool(target) or keep_mig
+    reason = cutter.managed(state.index) or cutter.refusal(state, target, mig)
+    plan = plan_steps(state.model, state.occupied, target, state.busy)
+    rows = _step_rows(state.model, state.occupied, plan.steps, plan.must_stop)
+    gpu = state.model
+    if output is Output.json:
+        ends = {"gpu": state.index, "model": gpu.name, "from": _written(state.occupied), "to": _written(target)}
+        modes = {"mig_before": state.mig, "mig_after": mig}
+        print_json({**ends, **modes, "steps": rows, "dry_run": True, "would_be_refused": reason})
+    else:
+        switch = "" if mig == state.mig else f", switching MIG {'on' if mig else 'off'}"
+        start = f"{_written(state.occupied)} {draw(gpu, state.occupied)}"
+        title = f"GPU {state.index}, {gpu.name}, dry run: {start} to {_written(target)} {draw(gpu, target)}{switch}"
+        emit(rows, output, title if rows or switch else f"{title}: nothing to do")
+    if reason is not None:
+        typer.echo(f"GPU {state.index} would not be changed: {reason}", err=True)
+        raise typer.Exit(1)
+
+
+def _emit_cut(cut: "Cut", output: Output) -> None:
+    rows: list[dict[str, object]] = [
+        {"instance": str(instance), "uuid": uuid} for instance, uuid in sorted(cut.uuids.items())
+    ]
+    now = None if cut.layout is None else _written(cut.layout)
+    if output is Output.json:
+        ends = {"gpu": cut.gpu, "model": cut.model.name, "from": _written(cut.before), "to": _written(cut.target)}
+        steps = _step_rows(cut.model, cut.before, cut.steps)
+        result = {"reached": cut.reached, "reason": cut.reason, "layout": now, "mig": cut.mig}
+        half_made = [str(instance) for instance in cut.half_made]
+        print_json({**ends, "steps": steps, "dry_run": False, **result, "half_made": half_made, "instances": rows})
+    else:
+        bar = "" if cut.layout is None else f" {draw(cut.model, cut.layout)}"
+        title = (
+            f"GPU {cut.gpu}, {cut.model.name}: {now or 'it no longer answers'}{bar}, MIG {'on' if cut.mig else 'off'}"
+        )
+        emit(rows, output, title)
+    if cut.reason is not None:
+        left = (
+            ""
+            if now is None
+            else f"; now it has {now.replace('none', 'no instance')}, MIG {'on' if cut.mig else 'off'}"
+        )
+        typer.echo(f"GPU {cut.gpu} did not reach {_written(cut.target)}: {cut.reason}{left}", err=True)
+        raise typer.Exit(1)
 
 
 def _busy(current: "Layout", text: str) -> "frozenset[Instance]":

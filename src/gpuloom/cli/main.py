@@ -13,6 +13,7 @@ from gpuloom import __version__
 from gpuloom.cli import layout
 from gpuloom.cli.compare import compare
 from gpuloom.cli.demo import demo
+from gpuloom.cli.doctor import doctor
 from gpuloom.cli.explain import explain
 from gpuloom.cli.gpus import gpus
 from gpuloom.cli.policies import policies
@@ -34,6 +35,7 @@ app.command()(compare)
 app.command()(explain)
 app.command()(policies)
 app.command()(gpus)
+app.command()(doctor)
 app.add_typer(layout.app, name="layout")
 
 

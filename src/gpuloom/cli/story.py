@@ -43,6 +43,8 @@ def rows(entries: Sequence[Entry], *, flat: bool = False) -> list[dict[str, obje
             "epoch": report and report.epoch,
             "progress": report and report.progress,
             "metric": report and report.metric,
+            "batches_per_s": report and report.batches_per_s,
+            "estimates": entry.estimates and {name: one._asdict() for name, one in entry.estimates.items()},
             "lasted_s": entry.lasted_s,
             "waited_s": totals.waited_s,
             "ran_s": totals.ran_s,
@@ -121,13 +123,22 @@ def _what(entry: Entry) -> str:
             return f"on {where} after waiting {duration(entry.lasted_s or 0.0)}"
         case What.GPU_CUT | What.CUT_FAILED:
             return f"GPU {entry.gpu} is now {', '.join(map(str, entry.layout)) or 'uncut'}"
+        case What.PROBED:
+            return f"on GPU {entry.gpu}: predicted speed {_estimates(entry)}"
         case What.GPU_LOST:
             return f"GPU {entry.gpu} ({entry.cause}){worked}"
         case What.REPORTED if entry.report is not None:
+            if entry.report.batches_per_s is not None:
+                return f"{number(entry.report.batches_per_s)} batches a second"
             metric = "" if entry.report.metric is None else f", metric {number(entry.report.metric)}"
             return f"epoch {entry.report.epoch}, progress {number(entry.report.progress)}{metric}"
         case _:
             return f"({entry.cause}){worked}"
+
+
+def _estimates(entry: Entry) -> str:
+    estimates = entry.estimates or {}
+    return ", ".join(f"{name} {one.speed:.2f} ({one.low:.2f}-{one.high:.2f})" for name, one in estimates.items())
 
 
 def _because(reason: Reason) -> Iterator[Line]:

@@ -1,18 +1,46 @@
 """This host's GPUs, read through NVML and never changed. What the driver does not tell is None, never 0.
 
-It needs the NVIDIA driver's library. Without it, `discover` says why in one sentence instead of failing.
+It needs the NVIDIA driver's library. Without it, `discover` says why in one sentence instead of failing. `opened` and
+the small readers below are what `mig_read` and `mig` build on; those look closer, and change.
 """
 
 import importlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import byref, c_uint
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, TypeVar
 
 from gpuloom.gpus.catalogue import guess
 from gpuloom.gpus.model import GpuModel
 
 R = TypeVar("R")
+
+
+class Code(IntEnum):
+    """Answers of NVML that are treated apart. The numbers are part of its interface and do not change."""
+
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    DRIVER_NOT_LOADED = 9
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    IN_USE = 19
+    INSUFFICIENT_RESOURCES = 23
+    VERSION_MISMATCH = 25
+
+
+NOT_HERE = (Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.VERSION_MISMATCH)
+"""How a driver says that it, or this GPU, does not have what was asked for."""
+
+
+class NoDriver(Exception):  # noqa: N818 (it is a reason, not a fault)
+    """There is no NVIDIA driver to talk to; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +80,53 @@ class Host:
     """Why there are no GPUs to show."""
 
 
-def discover(nvml: Any = None) -> Host:
-    """The GPUs of this host. `nvml` is a module with pynvml's functions; pynvml itself unless told."""
+@contextmanager
+def opened(nvml: Any = None) -> Iterator[Any]:
+    """pynvml, or a module with its functions, between init and shutdown. NoDriver if there is nothing to open."""
     if nvml is None:
         try:
             nvml = importlib.import_module("pynvml")
         except ImportError:
-            return Host(reason="the Python package nvidia-ml-py is not installed")
+            raise NoDriver("the Python package nvidia-ml-py is not installed") from None
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return Host(reason=_why_not(nvml, error))
+        raise NoDriver(_why_not(error)) from None
     try:
-        driver = _ask(nvml, nvml.nvmlSystemGetDriverVersion)
-        gpus = tuple(_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
-        reason = None if gpus else "the NVIDIA driver is loaded but sees no GPU"
-        return Host(gpus, None if driver is None else _text(driver), reason)
-    except nvml.NVMLError as error:
-        return Host(reason=_why_not(nvml, error))
+        yield nvml
     finally:
         nvml.nvmlShutdown()
 
 
-def _why_not(nvml: Any, error: Any) -> str:
+def discover(nvml: Any = None) -> Host:
+    """The GPUs of this host. `nvml` is a module with pynvml's functions; pynvml itself unless told."""
+    try:
+        with opened(nvml) as driver:
+            return _host(driver)
+    except NoDriver as reason:
+        return Host(reason=str(reason))
+
+
+def _host(nvml: Any) -> Host:
+    try:
+        driver = ask(nvml, nvml.nvmlSystemGetDriverVersion)
+        gpus = tuple(_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+    except nvml.NVMLError as error:
+        return Host(reason=_why_not(error))
+    reason = None if gpus else "the NVIDIA driver is loaded but sees no GPU"
+    return Host(gpus, None if driver is None else as_text(driver), reason)
+
+
+def _why_not(error: Any) -> str:
     known = {
-        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "the NVIDIA driver is not installed (no libnvidia-ml.so.1 was found)",
-        nvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded",
-        nvml.NVML_ERROR_NO_PERMISSION: "this user may not talk to the NVIDIA driver",
+        Code.LIBRARY_NOT_FOUND: "the NVIDIA driver is not installed (no libnvidia-ml.so.1 was found)",
+        Code.DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded",
+        Code.NO_PERMISSION: "this user may not talk to the NVIDIA driver",
     }
     return known.get(error.value, f"the NVIDIA driver does not answer: {error}")
 
 
-def _ask(nvml: Any, question: Callable[..., R], *args: object) -> R | None:
+def ask(nvml: Any, question: Callable[..., R], *args: object) -> R | None:
     """The driver's answer, or None if it has none for this GPU, this user or this version."""
     try:
         return question(*args)
@@ -91,23 +134,23 @@ def _ask(nvml: Any, question: Callable[..., R], *args: object) -> R | None:
         return None
 
 
-def _text(value: bytes | str) -> str:
+def as_text(value: bytes | str) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _gpu(nvml: Any, index: int) -> HostGpu:
-    handle = _ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
+    handle = ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
     if handle is None:  # lost, or hidden from this user: still there, so still listed
         return HostGpu(index, None, None, None, None, None, None, None)
-    uuid, product = _ask(nvml, nvml.nvmlDeviceGetUUID, handle), _ask(nvml, nvml.nvmlDeviceGetName, handle)
-    memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
-    mode = _ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    uuid, product = ask(nvml, nvml.nvmlDeviceGetUUID, handle), ask(nvml, nvml.nvmlDeviceGetName, handle)
+    memory = ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    mode = ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
     current, pending = (None, None) if mode is None else (bool(mode[0]), bool(mode[1]))
-    model = None if product is None else guess(_text(product))
+    model = None if product is None else guess(as_text(product))
     return HostGpu(
         index,
-        None if uuid is None else _text(uuid),
-        None if product is None else _text(product),
+        None if uuid is None else as_text(uuid),
+        None if product is None else as_text(product),
         model,
         None if memory is None else int(memory.total) // 2**20,
         current,
@@ -120,34 +163,49 @@ def _instances(nvml: Any, handle: Any, model: GpuModel | None) -> tuple[HostInst
     """All GPU instances, asked profile by profile, as NVML wants it. Looking may need root: then None."""
     try:
         found = [
-            instance for profile in _profiles(nvml, handle) for instance in _of_profile(nvml, handle, profile, model)
+            instance
+            for info in profile_infos(nvml, handle)
+            for instance in instances_of(nvml, handle, info.id, info.instanceCount, profile_name(info, model))
         ]
     except nvml.NVMLError:
         return None
     return tuple(sorted(found, key=lambda instance: instance.start))
 
 
-def _profiles(nvml: Any, handle: Any) -> Iterator[Any]:
-    """What this GPU can be cut into. The loop's number is NVML's own enumeration; the id to use is in the answer."""
+def profile_infos(nvml: Any, handle: Any) -> Iterator[Any]:
+    """What this GPU can be cut into. The loop's number is NVML's own enumeration; the id to use is in the answer.
+
+    Profiles that the GPU does not have are skipped. Any other error is raised: a profile that seems to be missing would
+    hide the instances of it.
+    """
     for number in range(nvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
         # Version 2 has the name; drivers before R470 only know version 1.
-        profile = _ask(nvml, nvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number, 2)
-        if profile is None:
-            profile = _ask(nvml, nvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number, 1)
-        if profile is not None:
-            yield profile
+        info = _profile_info(nvml, handle, number, 2) or _profile_info(nvml, handle, number, 1)
+        if info is not None:
+            yield info
 
 
-def _of_profile(nvml: Any, handle: Any, profile: Any, model: GpuModel | None) -> Iterator[HostInstance]:
-    name = _text(getattr(profile, "name", b"")).removeprefix("MIG ") or _name_by_id(model, profile.id)
-    handles = (nvml.c_nvmlGpuInstance_t * profile.instanceCount)()
-    count = c_uint(0)
-    nvml.nvmlDeviceGetGpuInstances(handle, profile.id, handles, byref(count))
-    for position in range(count.value):
-        info = nvml.nvmlGpuInstanceGetInfo(handles[position])
-        yield HostInstance(info.id, name, info.placement.start, info.placement.size)
+def _profile_info(nvml: Any, handle: Any, number: int, version: int) -> Any:
+    try:
+        return nvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, number, version)
+    except nvml.NVMLError as error:
+        if error.value not in NOT_HERE:
+            raise
+        return None
 
 
-def _name_by_id(model: GpuModel | None, nvml_id: int) -> str | None:
+def profile_name(info: Any, model: GpuModel | None) -> str | None:
+    """The profile's name in NVIDIA's spelling; from an old driver, what the catalogue calls this id."""
+    named = as_text(getattr(info, "name", b"")).removeprefix("MIG ")
     profiles = () if model is None else model.profiles
-    return next((profile.name for profile in profiles if profile.nvml_id == nvml_id), None)
+    return named or next((profile.name for profile in profiles if profile.nvml_id == info.id), None)
+
+
+def instances_of(nvml: Any, handle: Any, profile_id: int, most: int, name: str | None) -> Iterator[HostInstance]:
+    """The GPU instances that exist of one profile, of which a GPU can hold so many at most."""
+    handles = (nvml.c_nvmlGpuInstance_t * most)()
+    count = c_uint(0)
+    nvml.nvmlDeviceGetGpuInstances(handle, profile_id, handles, byref(count))
+    for position in range(count.value):
+        found = nvml.nvmlGpuInstanceGetInfo(handles[position])
+        yield HostInstance(found.id, name, found.placement.start, found.placement.size)

@@ -1,0 +1,165 @@
+"""Whose GPU it is. gpuloom changes only GPUs that it has taken, and remembers how it found each of them.
+
+A folder keeps two files for each GPU: a lock, which one running gpuloom holds, and a record, which outlives it. Other
+managers know nothing of that folder, so their traces are looked for: best effort, as there is no common register.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from gpuloom.gpus.model import Instance, Layout
+
+
+class Refused(Exception):  # noqa: N818 (a refusal is an answer, not a fault of the program)
+    """This GPU is not ours to change, or not now; the text says why. Nothing has been changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a GPU looked like when gpuloom took it."""
+
+    uuid: str
+    mig: bool
+    layout: Layout
+
+
+def state_dir(environment: Mapping[str, str] = os.environ, uid: int | None = None) -> Path:
+    """$GPULOOM_STATE_DIR, or /var/lib/gpuloom for root, or gpuloom in the user's state folder."""
+    if told := environment.get("GPULOOM_STATE_DIR"):
+        return Path(told)
+    if (os.geteuid() if uid is None else uid) == 0:
+        return Path("/var/lib/gpuloom")
+    home = environment.get("XDG_STATE_HOME") or Path(environment.get("HOME", "~")).expanduser() / ".local" / "state"
+    return Path(home) / "gpuloom"
+
+
+class Claims:
+    """The GPUs that this process holds. Closing lets go of the locks, and so does dying; the records stay."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._locks: dict[str, int] = {}
+
+    def __enter__(self) -> "Claims":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for lock in self._locks.values():
+            os.close(lock)
+        self._locks.clear()
+
+    def lock(self, uuid: str) -> None:
+        """Hold this GPU until closed; Refused if another gpuloom does."""
+        if uuid in self._locks:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Never removed: between removing and creating, two could hold "the" lock.
+        lock = os.open(self._path(uuid, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if not _locked(lock, fcntl.LOCK_EX, tries=4):
+            holder = _holder(lock)
+            os.close(lock)
+            raise Refused(holder)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        self._locks[uuid] = lock
+
+    def unlock(self, uuid: str) -> None:
+        os.close(self._locks.pop(uuid))
+
+    def holds(self, uuid: str) -> bool:
+        return uuid in self._locks
+
+    def holder(self, uuid: str) -> str | None:
+        """Why `lock` would refuse, without locking; None if it would not."""
+        if uuid in self._locks:
+            return None
+        try:
+            lock = os.open(self._path(uuid, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return None if _locked(lock, fcntl.LOCK_SH) else _holder(lock)
+        finally:
+            os.close(lock)
+
+    def found(self, uuid: str) -> Found | None:
+        """How this GPU looked when it was taken; None if it is not ours."""
+        path = self._path(uuid, "json")
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            layout = tuple(sorted(Instance(int(start), str(profile)) for start, profile in record["layout"]))
+            return Found(uuid, bool(record["mig"]), layout)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise Refused(f"its record {path} cannot be understood; look at the GPU, then remove the file") from error
+
+    def remember(self, found: Found) -> None:
+        """Write the record so that it is complete or absent, whenever the machine stops."""
+        path = self._path(found.uuid, "json")
+        draft = path.with_suffix(".draft")
+        record = {"uuid": found.uuid, "mig": found.mig, "layout": [list(instance) for instance in found.layout]}
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(record, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+
+    def forget(self, uuid: str) -> None:
+        self._path(uuid, "json").unlink(missing_ok=True)
+
+    def _path(self, uuid: str, kind: str) -> Path:
+        return self.folder / f"{uuid}.{kind}"
+
+
+def _locked(lock: int, kind: int, tries: int = 1) -> bool:
+    """Whether the lock was free. More than one try, because `holder` has it for the moment of looking."""
+    for left in reversed(range(tries)):
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.005 if left else 0)
+    return False
+
+
+def _holder(lock: int) -> str:
+    pid = os.pread(lock, 20, 0).decode(errors="replace").strip()
+    return f"another gpuloom (process {pid or 'unknown'}) is working on it"
+
+
+_TRACES = (
+    ("etc/systemd/system/multi-user.target.wants/nvidia-mig-manager.service", "NVIDIA's MIG manager is enabled"),
+    ("var/lib/kubelet/device-plugins/nvidia-*.sock", "NVIDIA's Kubernetes device plugin hands out this host's GPUs"),
+    ("var/lib/kubelet/plugins/gpu.nvidia.com", "the Kubernetes DRA driver hands out this host's GPUs"),
+)
+_PROGRAMS = {
+    "nvidia-mig-manager": "NVIDIA's MIG manager",
+    "nvidia-device-plugin": "NVIDIA's Kubernetes device plugin",
+    "gpu-kubelet-plugin": "the Kubernetes DRA driver",
+}
+
+
+def other_manager(root: Path = Path("/")) -> str | None:
+    """The sentence that says which other manager of GPUs has left traces on this host; None if none was found."""
+    for pattern, sentence in _TRACES:
+        if trace := next(root.glob(pattern), None):
+            return f"{sentence} ({trace})"
+    # The kernel keeps 15 characters of a program's name.
+    names = {program[:15]: who for program, who in _PROGRAMS.items()}
+    for comm in root.glob("proc/[0-9]*/comm"):
+        try:
+            who = names.get(comm.read_text(encoding="utf-8", errors="replace").strip())
+        except OSError:
+            continue
+        if who is not None:
+            return f"{who} is running (process {comm.parent.name})"
+    return None

@@ -1,0 +1,117 @@
+"""A process that has the stand-in loaded and does what it is told: a JSON object on each line in, one on each line out.
+
+Tests need such processes because the loader finds `libnvidia-ml.so.1` by the environment that a process starts with.
+Each command opens gpuloom's own code anew, as a command of the command line would, unless it is `hold`.
+"""
+
+import ctypes
+import json
+import os
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from gpuloom.gpus.cutter import Cut, Cutter
+from gpuloom.gpus.mig import StepFailed
+from gpuloom.gpus.model import Instance
+from gpuloom.gpus.nvml import NoDriver, opened
+from gpuloom.gpus.ownership import Refused
+
+held = ExitStack()
+
+
+def cutter(order: dict[str, Any]) -> Cutter:
+    return Cutter(root=Path(order.get("root", "/nonexistent")))
+
+
+def shown(cut: Cut) -> dict[str, Any]:
+    return {
+        "layout": cut.layout,
+        "before": cut.before,
+        "mig": cut.mig,
+        "uuids": {str(instance): uuid for instance, uuid in cut.uuids.items()},
+        "half_made": cut.half_made,
+        "reason": cut.reason,
+        "reached": cut.reached,
+    }
+
+
+def create_each(gpu: int, instances: list[tuple[int, int, int]]) -> list[bool]:
+    accepted = []
+    with opened() as nvml:
+        device = nvml.nvmlDeviceGetHandleByIndex(gpu)
+        for nvml_id, start, size in instances:
+            place = nvml.c_nvmlGpuInstancePlacement_t(start, size)
+            try:
+                nvml.nvmlDeviceCreateGpuInstanceWithPlacement(device, nvml_id, ctypes.byref(place))
+            except nvml.NVMLError:
+                accepted.append(False)
+            else:
+                accepted.append(True)
+    return accepted
+
+
+def obey(order: dict[str, Any]) -> dict[str, Any]:
+    gpu = order.get("gpu", 0)
+    match order["do"]:
+        case "apply":
+            target = tuple(sorted(Instance(start, profile) for start, profile in order["target"]))
+            with cutter(order) as hands:
+                return shown(hands.apply(gpu, target, keep_mig=order.get("keep_mig", False)))
+        case "leave":
+            with cutter(order) as hands:
+                return shown(hands.leave(gpu))
+        case "look":
+            with cutter(order) as hands:
+                state = hands.look(gpu)
+            profiles = [(profile.name, profile.nvml_id, profile.starts) for profile in state.model.profiles]
+            model = {"name": state.model.name, "units": state.model.units, "profiles": profiles}
+            running = [(process.pid, process.name, process.instance) for process in state.processes]
+            return {"layout": state.layout, "mig": state.mig, "model": model, "processes": running}
+        case "same-model":
+            from gpuloom.gpus.catalogue import MODELS
+
+            with cutter(order) as hands:
+                return {"same": [hands.look(gpu).model is MODELS.get(name) for gpu, name in enumerate(order["names"])]}
+        case "managed":
+            with cutter(order) as hands:
+                return {"reason": hands.managed(gpu)}
+        case "hold":  # and stay open: try to take each of these GPUs
+            held.enter_context(hands := cutter(order))
+            taken = []
+            for each in order["gpus"]:
+                with suppress(Refused):
+                    hands.take(each)
+                    taken.append(each)
+            return {"taken": taken}
+        case "split":
+            with opened() as nvml:
+                device, place = nvml.nvmlDeviceGetHandleByIndex(gpu), nvml.c_nvmlGpuInstancePlacement_t(4, 4)
+                made = nvml.nvmlDeviceCreateGpuInstanceWithPlacement(device, 9, ctypes.byref(place))
+                nvml.nvmlGpuInstanceCreateComputeInstance(made, 0)
+            return {}
+        case "create":  # each in turn, past gpuloom: what does the driver accept?
+            return {"accepted": create_each(gpu, order["instances"])}
+        case "calls":
+            return {"calls": ctypes.CDLL("libnvidia-ml.so.1").standinCalls()}
+    raise ValueError(order["do"])
+
+
+def main() -> None:
+    # On a machine with real GPUs: never touch them, whatever went wrong with the environment.
+    assert hasattr(ctypes.CDLL("libnvidia-ml.so.1"), "standinUse")
+    for line in sys.stdin:
+        order = json.loads(line)
+        os.environ["GPULOOM_STANDIN_FAULTS"] = order.get("faults", "")
+        os.environ["GPULOOM_STANDIN_USER"] = order.get("user", "root")
+        try:
+            answer = obey(order)
+        except (Refused, NoDriver) as reason:
+            answer = {"refused": str(reason)}
+        except StepFailed as reason:
+            answer = {"failed": str(reason)}
+        print(json.dumps(answer), flush=True)
+
+
+main()

@@ -1,0 +1,68 @@
+/* The hardware that the stand-in pretends: GPUs, their instances, the processes on them, kept in one file.
+ *
+ * Every process that loads the library reads and writes the same file under a lock, so all see the same hardware.
+ * What a GPU model can be cut into is a table of its own here, not gpuloom's: a mistake in one shows against the other.
+ */
+#ifndef STANDIN_WORLD_H
+#define STANDIN_WORLD_H
+
+enum { MAX_GPUS = 8, MAX_INSTANCES = 8, MAX_COMPUTES = 7, MAX_PROCESSES = 128, UUID_LENGTH = 48 };
+enum media { PLAIN, SOME_MEDIA, ALL_MEDIA, NO_MEDIA };
+
+/* A profile may start at 0, step, 2 * step …: `places` of them. `number` is NVML's enumeration, `id` its answer. */
+struct profile {
+    const char *name;
+    unsigned number, id, slices, size, step, places, limit, mem_mib, sms;
+    enum media media;
+};
+
+struct model {
+    const char *name, *product;
+    unsigned mem_mib, slices, units;
+    int resets_itself; /* whether a change of MIG mode needs no reset by hand (Hopper and later) */
+    const struct profile *profiles;
+    unsigned profile_count;
+};
+
+struct compute {
+    unsigned used, id, slices, start, serial;
+};
+
+struct instance {
+    unsigned used, id, profile, start, serial; /* profile: index in the model's table */
+    struct compute computes[MAX_COMPUTES];
+};
+
+struct gpu {
+    char model[32];
+    unsigned mig, mig_pending, resets_itself, lost;
+    struct instance instances[MAX_INSTANCES];
+};
+
+/* A process on a whole GPU has gi and ci -1. `born` tells it from a later process with the same number. */
+struct process {
+    int pid, gpu, gi, ci;
+    unsigned long long born;
+};
+
+struct world {
+    unsigned gpu_count, serial;
+    struct gpu gpus[MAX_GPUS];
+    struct process processes[MAX_PROCESSES];
+};
+
+const struct model *find_model(const char *name);
+
+/* Open and lock the file that GPULOOM_STANDIN_STATE names, and read it. A file descriptor, or -1. */
+int world_open(struct world *world);
+/* Replace what is in the file. A process that dies in the middle leaves the old content in force. */
+int world_save(int file, const struct world *world);
+void world_close(int file);
+int world_create(const struct world *world);
+
+int process_lives(const struct process *process);
+/* Register this process on a GPU or a MIG device by its UUID, as CUDA would. An NVML code. */
+int world_use(const char *uuid);
+void gpu_uuid(char *text, unsigned gpu);
+void mig_uuid(char *text, unsigned gpu, unsigned gi, unsigned ci);
+#endif
