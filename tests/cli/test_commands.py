@@ -15,20 +15,18 @@ from hypothesis import strategies as st
 from gpuloom.cli.main import main
 
 GPULOOM = Path(sys.executable).with_name("gpuloom")
-CONTRACT = set(
-    [
-        "policy",
-        "seed",
-        "jobs",
-        "avg_jct_s",
-        "p50_jct_s",
-        "p99_jct_s",
-        "makespan_s",
-        "stp_per_gpu",
-        "repartitions",
-        "wall_s",
-    ]
-)
+CONTRACT = {
+    "policy",
+    "seed",
+    "jobs",
+    "avg_jct_s",
+    "p50_jct_s",
+    "p99_jct_s",
+    "makespan_s",
+    "stp_per_gpu",
+    "repartitions",
+    "wall_s",
+}
 SMALL = ["--jobs", "8", "--gpus", "2xA100-40GB"]
 
 
