@@ -5,19 +5,15 @@ a workload that is known, or where no answer could change the cut; instances tha
 by a job that does not fit, for a bounded time; priorities; speed floors.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
-from gpuloom.gpus.grant import Grant, Grants
-from gpuloom.gpus.layouts import total_slices, with_slices
-from gpuloom.gpus.model import GpuModel, Layout
-from gpuloom.gpus.steps import nearest
+from gpuloom.gpus.model import GpuModel
 from gpuloom.policies.contract import ON_EVENTS, Estimates, JobView, Plan, Reason, View
 from gpuloom.policies.miso_beliefs import Beliefs, workload_of
 from gpuloom.policies.miso_cuts import Cut, Seat, best_cuts
-from gpuloom.policies.miso_rules import seat as take_seats
+from gpuloom.policies.slicing import Draft, cut_for, draft_of, give_whole, is_settled, require_mig, share_whole, show
 from gpuloom.work.model import Kind
 
 
@@ -39,18 +35,6 @@ class Tuning:
     migrating: bool = True
 
 
-@dataclass(slots=True)
-class Draft:
-    """Who is to sit where, before GPUs are cut for them."""
-
-    jobs: dict[int, list[str]]
-    placed: dict[str, Reason] = field(default_factory=dict)
-    layouts: dict[int, Layout] = field(default_factory=dict)
-    grants: dict[str, Grants] = field(default_factory=dict)
-    reasons: list[Reason] = field(default_factory=list)
-    probes: list[int] = field(default_factory=list)
-
-
 class Sitter(NamedTuple):
     """A live job as placement sees it."""
 
@@ -69,8 +53,7 @@ class Miso:
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "", tuning: Tuning | None = None) -> None:  # noqa: ARG002
         self.when = ON_EVENTS
         self.tuning = tuning or Tuning()
-        if not all(gpu.model.mig for gpu in cluster.gpus):
-            raise InputError("policies that cut GPUs need GPUs that have MIG")
+        require_mig(cluster)
         self.beliefs = Beliefs()
         self._cuts: dict[tuple[object, ...], list[Cut]] = {}
         self._speeds: dict[tuple[int, str], Estimates] = {}
@@ -88,28 +71,16 @@ class Miso:
             self._cuts.clear()
             self._speeds.clear()
         self._sitters = {job_id: self._sit(job) for job_id, job in view.jobs.items()}
-        draft = Draft({gpu: [*seen.tenants] for gpu, seen in view.gpus.items() if self._can_be_shared(view, gpu)})
+        draft = draft_of(view)
         self._place_waiting(view, draft)
         if self.tuning.migrating:
             self._migrate(view, draft)
         for gpu, residents in draft.jobs.items():
-            if residents and not self._is_settled(view, gpu, residents):
+            if residents and not is_settled(view, gpu, residents):
                 self._settle(view, gpu, residents, draft)
-        reasons = (*draft.placed.values(), *draft.reasons)
-        return Plan(draft.layouts, draft.grants, reasons, tuple(draft.probes))
+        return draft.plan()
 
     # ---- who can sit where -------------------------------------------------------------------------------------
-
-    def _can_be_shared(self, view: View, gpu: int) -> bool:
-        seen = view.gpus[gpu]
-        if seen.lost or seen.probe_wanted or seen.probing:
-            return False
-        return not any(grant.instance is None for tenant in seen.tenants for grant in view.jobs[tenant].grants)
-
-    def _is_settled(self, view: View, gpu: int, residents: list[str]) -> bool:
-        """As many slices as jobs, each with one for itself, and nobody new among them."""
-        shares = [grant.share_pct for job_id in residents for grant in view.jobs[job_id].grants if grant.gpu == gpu]
-        return len(residents) == len(view.gpus[gpu].layout) == len(shares) and min(shares) >= 100
 
     def _believed(self, job: JobView, model: GpuModel) -> Estimates:
         key = (self._kind_of(job), model.name)
@@ -163,22 +134,10 @@ class Miso:
             if job.job.kind is Kind.SLICEABLE:
                 done = self._place(view, draft, job, usable)
             else:
-                done = self._give_whole(draft, job, usable)
+                done = give_whole(draft, job, usable)
             if not done and view.now_s - job.job.submit_s > self.tuning.patience_s:
                 emptiest = sorted(usable, key=lambda gpu: (len(draft.jobs[gpu]), gpu))
                 reserved.update(emptiest[: max(job.job.gpus, 1)])
-
-    def _give_whole(self, draft: Draft, job: JobView, usable: list[int]) -> bool:
-        empty = [gpu for gpu in usable if not draft.jobs[gpu]][: job.job.gpus]
-        if len(empty) < job.job.gpus:
-            return False
-        for gpu in empty:
-            del draft.jobs[gpu]
-            draft.layouts[gpu] = ()
-        draft.grants[job.id] = tuple(map(Grant, empty))
-        why = "whole GPUs, as it asks, are empty"
-        draft.placed[job.id] = Reason(job.id, f"GPU {', '.join(map(str, empty))}", why)
-        return True
 
     def _place(self, view: View, draft: Draft, job: JobView, usable: list[int]) -> bool:
         """Where all jobs together lose the least."""
@@ -197,7 +156,7 @@ class Miso:
         draft.jobs[gpu].append(job.id)
         others = tuple((f"GPU {other}", cost) for cost, other in costs[1:5])
         why = f"the fewest GPU seconds lost over {self.tuning.horizon_s:.0f} s"
-        draft.placed[job.id] = Reason(job.id, f"GPU {gpu}", why, lost_s, others)
+        draft.reasons.append(Reason(job.id, f"GPU {gpu}", why, lost_s, others))
         return True
 
     def _migrate(self, view: View, draft: Draft) -> None:
@@ -215,7 +174,7 @@ class Miso:
             draft.jobs[target].append(job_id)
             changed |= {source, target}
             why = f"leaves GPU {source}: GPU seconds gained over {self.tuning.horizon_s:.0f} s"
-            draft.placed[job_id] = Reason(job_id, f"GPU {target}", why, gained_s)
+            draft.reasons.append(Reason(job_id, f"GPU {target}", why, gained_s))
         self._looked_at = {gpu: [*residents] for gpu, residents in draft.jobs.items()}
 
     def _best_move(self, view: View, draft: Draft, changed: set[int]) -> tuple[float, str, int, int] | None:
@@ -254,15 +213,14 @@ class Miso:
     def _settle(self, view: View, gpu: int, residents: list[str], draft: Draft) -> None:
         options = self._options(view, gpu, residents)
         if self.tuning.probing and len(residents) > 1 and self._is_worth_a_probe(view, gpu, residents, options):
-            self._probe(view, gpu, residents, draft)
+            what = share_whole(view, gpu, residents, draft)
+            draft.probes.append(gpu)
+            why = "too little is known to cut: probed under MPS first"
+            draft.reasons += [Reason(job_id, what, why) for job_id in residents]
             return
-        model, best = view.cluster.gpus[gpu].model, options[0]
-        busy = frozenset(g.instance for j in residents for g in view.jobs[j].grants if g.gpu == gpu and g.instance)
-        layout = nearest(model, view.gpus[gpu].layout, tuple(model.by_name[n].slices for n in best.profiles), busy)
-        assert layout is not None, "the table holds legal layouts only"
-        draft.layouts[gpu] = layout
-        draft.grants |= take_seats(view, gpu, layout, dict(zip(residents, best.profiles, strict=True)))
-        others = tuple(("+".join(sorted(cut.profiles, reverse=True)), cut.lost_s) for cut in options[1:5])
+        best = options[0]
+        cut_for(view, gpu, dict(zip(residents, best.profiles, strict=True)), draft)
+        others = tuple((show(cut.profiles), cut.lost_s) for cut in options[1:5])
         why = f"GPU seconds that its {len(residents)} jobs lose over {self.tuning.horizon_s:.0f} s, moves included"
         draft.reasons += [
             Reason(job_id, f"GPU {gpu} {profile}", why, best.lost_s, others)
@@ -291,14 +249,3 @@ class Miso:
             if chosen.lost_s - other.lost_s + swing_s > probe_s:
                 return True
         return False
-
-    def _probe(self, view: View, gpu: int, residents: list[str], draft: Draft) -> None:
-        model = view.cluster.gpus[gpu].model
-        layout = with_slices(model, (total_slices(model),))
-        assert layout is not None, "every GPU with MIG has a profile that is all of it"
-        draft.layouts[gpu] = layout
-        share = 100 / len(residents)
-        draft.grants |= {job_id: (Grant(gpu, layout[0], share),) for job_id in residents}
-        draft.probes.append(gpu)
-        why = "too little is known to cut: probed under MPS first"
-        draft.reasons += [Reason(job_id, f"GPU {gpu} {layout[0]} at {share:.0f} %", why) for job_id in residents]

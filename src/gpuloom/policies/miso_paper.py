@@ -1,10 +1,8 @@
 """MISO as published (SoCC'22): a new mix runs together under MPS for a moment, the probe predicts, then one cut."""
 
-from gpuloom.gpus.grant import Grant
-from gpuloom.gpus.layouts import total_slices, with_slices
-from gpuloom.policies.assignment import Speeds
 from gpuloom.policies.contract import JobView, Reason, View
-from gpuloom.policies.miso_rules import Draft, MisoRules
+from gpuloom.policies.miso_rules import MisoRules, Speeds
+from gpuloom.policies.slicing import Draft, share_whole
 
 
 class MisoPaper(MisoRules):
@@ -18,15 +16,9 @@ class MisoPaper(MisoRules):
         if len(residents) > 1 and set(residents) <= set(view.gpus[gpu].tenants):
             super().settle(view, gpu, residents, draft)
             return
-        model = view.cluster.gpus[gpu].model
-        layout = with_slices(model, (total_slices(model),))
-        assert layout is not None, "every GPU with MIG has a profile that is all of it"
-        share = 100 / len(residents)
-        draft.layouts[gpu] = layout
-        draft.grants |= {job_id: (Grant(gpu, layout[0], share),) for job_id in residents}
+        what = share_whole(view, gpu, residents, draft)
         why = "alone on it"
         if len(residents) > 1:
             draft.probes.append(gpu)
             why = f"a new mix of {len(residents)}: probed under MPS before the GPU is cut"
-        what = f"GPU {gpu} {layout[0]}" + (f" at {share:.0f} %" if share < 100 else "")
         draft.reasons += [Reason(job_id, what, why) for job_id in residents]

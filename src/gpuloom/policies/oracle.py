@@ -1,8 +1,7 @@
 """MISO's Oracle: the published rules with the true speeds, and so without a probe. The authors' own upper bound."""
 
-from gpuloom.policies.assignment import Speeds
 from gpuloom.policies.contract import JobView
-from gpuloom.policies.miso_rules import MisoRules
+from gpuloom.policies.miso_rules import MisoRules, Speeds
 
 
 class Oracle(MisoRules):

@@ -58,7 +58,7 @@ class Pollux:
         for gpu in view.gpus.values():
             capacity[self._column[gpu.gpu]] += not gpu.lost
         costs = _costs(view.now_s, jobs, speedups * (len(view.cluster.nodes) / gpus))
-        found = Search(Problem(now, capacity, limits, costs), self._ancestors(jobs), self._rng)
+        found = Search(Problem(now, capacity, limits, costs, speedups), self._ancestors(jobs), self._rng)
         found.run()
         self._population = {job.id: rows for job, rows in zip(jobs, found.population, strict=True)}
         return self._plan(view, jobs, now, found.best, speedups)

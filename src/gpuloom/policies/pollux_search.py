@@ -11,6 +11,7 @@ On Pollux's workload 2 that takes a third of the time, and mean JCT is the same 
 18, five seeds) against 3444 s (17, three seeds) with all 100 generations.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -54,6 +55,8 @@ class Problem:
     max_replicas: Ints
     costs: Floats
     """Cost of each job: [job, is it moved, does it span nodes, number of GPUs]. The sum over the jobs is minimised."""
+    speedups: Floats
+    """Of each job: [job, does it span nodes, number of GPUs]. Speed-up per GPU is the second objective."""
 
 
 class Dice(NamedTuple):
@@ -97,7 +100,8 @@ class Search:
         self._row = (np.arange(jobs) * (MEMBERS + 1))[:, None]
         sizes = problem.costs.shape[3]
         self._cost_row = (np.arange(jobs) * (4 * sizes))[:, None]
-        self._costs_flat = problem.costs.reshape(-1)
+        self._costs = problem.costs.reshape(-1)
+        self._losses = -np.broadcast_to(problem.speedups[:, None], problem.costs.shape).reshape(-1)
         self._dice = self._throw()
         # The last member is what is held now: children take rows from it, and nobody replaces it.
         first = np.concatenate([problem.now[:, None], ancestors], axis=1)[:, :MEMBERS]
@@ -105,11 +109,18 @@ class Search:
         copies[MEMBERS] = 0
         self._pool = np.ascontiguousarray(first[:, copies])
         self._repair(self._pool, self._rng.integers(width, size=jobs * (MEMBERS + 1)))
-        self.costs = self._evaluate(self._pool)[:MEMBERS]
+        self._values = self._evaluate(self._pool)[:, :MEMBERS].copy()
+        self._standing = np.empty(MEMBERS, dtype=np.int64)
+        self._standing[best_first(*self._values)] = np.arange(MEMBERS)
 
     @property
     def population(self) -> Bytes:
         return self._pool[:, :MEMBERS]
+
+    @property
+    def costs(self) -> Floats:
+        """Of each member."""
+        return self._values[0]
 
     @property
     def best(self) -> Bytes:
@@ -143,8 +154,8 @@ class Search:
 
     def _breed(self, dice: Dice) -> Bytes:
         """Children of the better ones, changed at random and made feasible."""
-        (jobs, width), fit = self._problem.now.shape, self.costs.take(dice.tournaments)
-        mother, father = np.where(fit[:2] <= fit[2:], dice.tournaments[:2], dice.tournaments[2:])
+        (jobs, width), place = self._problem.now.shape, self._standing.take(dice.tournaments)
+        mother, father = np.where(place[:2] <= place[2:], dice.tournaments[:2], dice.tournaments[2:])
         source = np.empty((jobs, MEMBERS), dtype=np.int64)
         source[:, :_PAIRS] = np.where(dice.above, mother, father)
         np.subtract(mother + father, source[:, :_PAIRS], out=source[:, _PAIRS:])
@@ -199,32 +210,56 @@ class Search:
         flat[at] = upto
 
     def _evaluate(self, schedules: Bytes) -> Floats:
-        """The cost of each schedule."""
+        """The cost of each schedule, and what it wastes: minus the speed-up per GPU of the nodes in use."""
         words, sizes = schedules.view(np.uint64), self._problem.costs.shape[3]
         different = words != self._now
-        moved = np.logical_or.reduce(different, axis=2)
         index = self._sum(words) + self._cost_row
-        index += moved * (2 * sizes)
+        index += np.logical_or.reduce(different, axis=2) * (2 * sizes)
         index += (self._sum(_used(words)) > 1) * sizes
-        return np.asarray(np.add.reduce(self._costs_flat.take(index), axis=0))
+        values = np.empty((2, schedules.shape[1]))
+        np.add.reduce(self._costs.take(index), axis=0, out=values[0])
+        np.add.reduce(self._losses.take(index), axis=0, out=values[1])
+        in_use = np.logical_or.reduce(schedules, axis=0) @ self._problem.capacity
+        values[1] /= np.maximum(in_use, 1)
+        return values
 
-    def _survive(self, children: Bytes, costs: Floats) -> None:
-        """The best of parents and children live on, of those that cost exactly the same only one."""
-        everyone = np.concatenate([self.costs, costs])
-        order = everyone.argsort(kind="stable")
-        ranked = everyone.take(order)
-        first = np.empty(len(order), dtype=bool)
-        first[0] = True
-        np.not_equal(ranked[1:], ranked[:-1], out=first[1:])
-        best = order[first][:MEMBERS]
-        newcomers = best[best >= MEMBERS] - MEMBERS
-        if not len(newcomers):
-            return
-        leaves = np.ones(MEMBERS, dtype=bool)
-        leaves[best[best < MEMBERS]] = False
-        places = leaves.nonzero()[0][: len(newcomers)]
+    def _survive(self, children: Bytes, values: Floats) -> None:
+        """The best of parents and children live on."""
+        everyone = np.concatenate([self._values, values], axis=1)
+        best = best_first(*everyone)[:MEMBERS]
+        new = best >= MEMBERS
+        stays = np.zeros(2 * MEMBERS, dtype=bool)
+        stays[best] = True
+        places, newcomers = (~stays[:MEMBERS]).nonzero()[0], best[new] - MEMBERS
         self._pool[:, places] = children[:, newcomers]
-        self.costs[places] = costs[newcomers]
+        self._values[:, places] = values[:, newcomers]
+        best[new] = places
+        self._standing[best] = np.arange(MEMBERS)
+
+
+def best_first(costs: Floats, waste: Floats) -> Ints:
+    """NSGA-II's order (Deb 2002): by front of those that nobody beats in both, within a front the loneliest first."""
+    order = np.lexsort((waste, costs))
+    # In order of cost, one belongs to the first front whose latest member wastes more; those increase with the front.
+    latest: list[float] = []
+    fronts = []
+    for wasted in waste[order].tolist():
+        front = bisect_right(latest, wasted)
+        latest[front : front + 1] = [wasted]
+        fronts.append(front)
+    front_of = np.array(fronts)
+    by_front = front_of.argsort(kind="stable")
+    order, front_of = order[by_front], front_of[by_front]
+    # Along a front costs rise and waste falls, so neighbours in one are neighbours in the other.
+    room = np.full(len(order), np.inf)
+    for values in (costs[order], waste[order]):
+        spread = np.ptp(values) or 1.0
+        apart = np.abs(values[2:] - values[:-2]) / spread
+        room[1:-1] = np.where(room[1:-1] < np.inf, room[1:-1], 0.0) + apart
+    ends = np.ones(len(order), dtype=bool)
+    ends[1:-1] = front_of[2:] != front_of[:-2]
+    room[ends] = np.inf
+    return np.asarray(order[np.lexsort((-room, front_of))])
 
 
 def _used(words: Words) -> Words:
