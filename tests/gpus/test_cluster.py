@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import MODELS
-from gpuloom.gpus.cluster import parse_cluster
+from gpuloom.gpus.cluster import IdleGpus, parse_cluster
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,12 @@ def test_nodes_times_gpus(nodes: int, each: int, name: str) -> None:
 def test_any_text_is_a_cluster_or_an_input_error(text: str) -> None:
     with suppress(InputError):
         assert len(parse_cluster(text)) > 0
+
+
+@given(counts=st.lists(st.integers(0, 5), min_size=1, max_size=6), wanted=st.integers(0, 12))
+def test_first_is_what_take_would_give(counts: list[int], wanted: int) -> None:
+    cluster = parse_cluster(f"{len(counts)}x5xT4")
+    idle = IdleGpus(cluster, [node * 5 + gpu for node, count in enumerate(counts) for gpu in range(count)])
+    before = idle.total
+    assert idle.first(wanted) == idle.copy().take(wanted)
+    assert idle.total == before

@@ -107,7 +107,8 @@ class Engine:
         if self._wants_to_be_asked(event):
             state.changed = False
             out += self._ask(event.cause)
-        out += self._wake()
+        if self.policy.when.every_s is not None:
+            out += self._wake(self.policy.when.every_s)
         return out
 
     # ---- events ------------------------------------------------------------------------------------------------
@@ -263,9 +264,9 @@ class Engine:
                 out += self._stop(state.jobs[job_id], save=True)
         return out + self._close_gaps([*touched, *plan.probes])
 
-    def _wake(self) -> list[Instruction]:
-        every_s, state = self.policy.when.every_s, self.state
-        if every_s is None or not state.jobs or state.next_wake_s is not None:
+    def _wake(self, every_s: float) -> list[Instruction]:
+        state = self.state
+        if not state.jobs or state.next_wake_s is not None:
             return []
         at_s = ceil(state.now_s / every_s) * every_s
         if state.last_tick_s is not None and at_s <= state.last_tick_s:
@@ -290,7 +291,8 @@ class Engine:
             if job.phase is Phase.WAITING and all(map(self._is_free, job.grants)):
                 out.append(self._start(job))
         for index in touched:
-            out += self._probe(index)
+            if state.gpus[index].probe_wanted:
+                out += self._probe(index)
         return out
 
     def _cut(self, index: int) -> list[Instruction]:

@@ -85,6 +85,14 @@ class IdleGpus:
         twin.total = self.total
         return twin
 
+    def first(self, count: int) -> tuple[int, ...] | None:
+        """What `take` would give, without taking it."""
+        if 0 < count <= self.total:
+            idle = self._by_node[self._by_count[max(self._by_count)][0]]
+            if count <= len(idle):
+                return idle[:count]
+        return self.copy().take(count)
+
     def take(self, count: int) -> tuple[int, ...] | None:
         """`count` GPUs, from the node with the most idle ones first (ties: the lowest); None if there are too few."""
         if count > self.total:

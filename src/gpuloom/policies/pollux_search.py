@@ -109,9 +109,9 @@ class Search:
         copies[MEMBERS] = 0
         self._pool = np.ascontiguousarray(first[:, copies])
         self._repair(self._pool, self._rng.integers(width, size=jobs * (MEMBERS + 1)))
-        self._values = self._evaluate(self._pool)[:, :MEMBERS].copy()
+        self._values: Floats = self._evaluate(self._pool)[:, :MEMBERS].copy()
         self._standing = np.empty(MEMBERS, dtype=np.int64)
-        self._standing[best_first(*self._values)] = np.arange(MEMBERS)
+        self._standing[best_first(self._values)] = np.arange(MEMBERS)
 
     @property
     def population(self) -> Bytes:
@@ -120,7 +120,7 @@ class Search:
     @property
     def costs(self) -> Floats:
         """Of each member."""
-        return self._values[0]
+        return np.asarray(self._values[0])
 
     @property
     def best(self) -> Bytes:
@@ -226,7 +226,7 @@ class Search:
     def _survive(self, children: Bytes, values: Floats) -> None:
         """The best of parents and children live on."""
         everyone = np.concatenate([self._values, values], axis=1)
-        best = best_first(*everyone)[:MEMBERS]
+        best = best_first(everyone)[:MEMBERS]
         new = best >= MEMBERS
         stays = np.zeros(2 * MEMBERS, dtype=bool)
         stays[best] = True
@@ -237,28 +237,32 @@ class Search:
         self._standing[best] = np.arange(MEMBERS)
 
 
-def best_first(costs: Floats, waste: Floats) -> Ints:
-    """NSGA-II's order (Deb 2002): by front of those that nobody beats in both, within a front the loneliest first."""
+def best_first(values: Floats) -> Ints:
+    """NSGA-II's order (Deb 2002) of members by cost and waste (two rows): by front, the loneliest of a front first.
+
+    The first front are those that nobody beats in both; the second those that only the first beats; and so on.
+    """
+    costs, waste = values
     order = np.lexsort((waste, costs))
-    # In order of cost, one belongs to the first front whose latest member wastes more; those increase with the front.
+    # In order of cost, one belongs to the first front whose latest member wastes more; that waste grows with the front.
     latest: list[float] = []
     fronts = []
     for wasted in waste[order].tolist():
         front = bisect_right(latest, wasted)
-        latest[front : front + 1] = [wasted]
+        if front == len(latest):
+            latest.append(wasted)
+        else:
+            latest[front] = wasted
         fronts.append(front)
     front_of = np.array(fronts)
     by_front = front_of.argsort(kind="stable")
     order, front_of = order[by_front], front_of[by_front]
-    # Along a front costs rise and waste falls, so neighbours in one are neighbours in the other.
+    # Along a front cost rises and waste falls, so that neighbours in one are neighbours in the other.
+    along = values[:, order]
+    apart = np.abs(along[:, 2:] - along[:, :-2])
+    apart /= np.maximum(np.ptp(values, axis=1, keepdims=True), 1e-12)
     room = np.full(len(order), np.inf)
-    for values in (costs[order], waste[order]):
-        spread = np.ptp(values) or 1.0
-        apart = np.abs(values[2:] - values[:-2]) / spread
-        room[1:-1] = np.where(room[1:-1] < np.inf, room[1:-1], 0.0) + apart
-    ends = np.ones(len(order), dtype=bool)
-    ends[1:-1] = front_of[2:] != front_of[:-2]
-    room[ends] = np.inf
+    np.copyto(room[1:-1], apart[0] + apart[1], where=front_of[2:] == front_of[:-2])
     return np.asarray(order[np.lexsort((-room, front_of))])
 
 

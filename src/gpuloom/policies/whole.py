@@ -19,17 +19,19 @@ class WholeFifo:
         return view.waiting.values()
 
     def decide(self, view: View) -> Plan:
-        first = next(iter(self.queue(view)), None) if view.idle.total else None
-        if first is None or first.job.gpus > view.idle.total:
+        if not view.waiting or not view.idle.total:
             return NO_CHANGE
-        idle, grants, reasons = view.idle.copy(), {}, []
+        # Nearly always one job waits, and then nothing has to be taken from a copy.
+        take = view.idle.first if len(view.waiting) == 1 else view.idle.copy().take
+        grants, reasons = {}, []
         for job in self.queue(view):
-            gpus = idle.take(job.job.gpus)
+            gpus = take(job.job.gpus)
             if gpus is None:
                 break
-            grants[job.id] = tuple(map(Grant, gpus))
-            reasons.append(Reason(job.id, f"GPU {', '.join(map(str, gpus))}", self.why(job)))
-        return Plan(grants=grants, reasons=tuple(reasons))
+            job_id = job.job.id
+            grants[job_id] = tuple(map(Grant, gpus))
+            reasons.append(Reason(job_id, f"GPU {', '.join(map(str, gpus))}", self.why(job)))
+        return Plan(grants=grants, reasons=tuple(reasons)) if grants else NO_CHANGE
 
     def why(self, job: JobView) -> str:  # noqa: ARG002
         return "the oldest waiting job, and enough whole GPUs are idle"
