@@ -9,6 +9,8 @@ import pytest
 from gpuloom.cli import doctor
 from tests.standin.hardware import Hardware
 
+pytestmark = pytest.mark.xdist_group("mps")  # one of these looks at every MPS daemon of the host
+
 
 def checks(answer: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {row["check"]: (row["state"], row["detail"]) for row in answer["checks"]}

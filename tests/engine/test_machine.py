@@ -106,7 +106,7 @@ def test_shares_of_one_device_are_started_side_by_side(bench: Bench) -> None:
         (Plan({0: (G3A,)}, {"a": (Grant(0),)}), "holds it whole"),
         (Plan(grants={"a": (Grant(0), Grant(1))}), "2 GPUs, but it takes 1"),
         (Plan({0: (Instance(0, "1g.5gb"),)}, {"a": (Grant(0, Instance(0, "1g.5gb")),)}), "4864 MiB"),
-        (Plan({0: (G3A,)}, {"rigid": (Grant(0, G3A), Grant(1))}), "cannot run on a slice"),
+        (Plan({0: (G3A,)}, {"rigid": (Grant(0, G3A), Grant(1))}), "cannot run on a part of a GPU"),
         (Plan(grants={"rigid": (Grant(1), Grant(1))}), "two grants on one GPU"),
         (Plan(grants={"elastic": (Grant(0),)}), "it takes 2 to 3"),
     ],

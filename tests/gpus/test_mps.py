@@ -14,6 +14,8 @@ from gpuloom.gpus.layouts import parse
 from gpuloom.gpus.mps import Daemon, Limits, MpsError, NotRunningError, daemon_for
 from tests.standin.hardware import Hardware, Worker, connect
 
+pytestmark = pytest.mark.xdist_group("mps")  # one of these looks at every MPS daemon of the host
+
 CUT = parse(MODELS["A100-40GB"], "3g.20gb@4,2g.10gb@0")
 
 

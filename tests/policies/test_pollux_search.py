@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuloom.policies.pollux_search import Bytes, Problem, Search, padded
+from gpuloom.policies.pollux_search import Bytes, Floats, Problem, Search, best_first, padded
 
 
 @st.composite
@@ -25,7 +25,7 @@ def problems(draw: st.DrawFn) -> Problem:
         node = int(rng.integers(nodes))
         row[node] = min(free[node], limit, int(rng.integers(4)))
         free[node] -= row[node]
-    return Problem(now, capacity, limits, costs)
+    return Problem(now, capacity, limits, costs, rng.random((jobs, 2, sizes)))
 
 
 def check_feasible(problem: Problem, schedule: Bytes) -> None:
@@ -77,6 +77,43 @@ def test_ancestors_that_no_longer_fit_are_repaired(problem: Problem, seed: int) 
         check_feasible(problem, member)
 
 
+def fronts(values: Floats) -> list[set[int]]:
+    """By the definition: take away, again and again, those that nobody else beats in both."""
+    left, found = set(range(values.shape[1])), []
+    while left:
+        best = {
+            i
+            for i in left
+            if not any((values[:, j] <= values[:, i]).all() and (values[:, j] < values[:, i]).any() for j in left)
+        }
+        found.append(best)
+        left -= best
+    return found
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_members_are_ordered_by_front(members: int, seed: int) -> None:
+    values = np.random.default_rng(seed).random((2, members))
+    order = best_first(values).tolist()
+    assert sorted(order) == list(range(members))
+    for front in fronts(values):
+        assert set(order[: len(front)]) == front
+        del order[: len(front)]
+
+
+def test_the_ends_of_a_front_come_first_and_the_crowded_last() -> None:
+    values = np.array([[0.0, 1.0, 2.0, 2.1, 4.0, 6.0], [6.0, 4.0, 3.0, 2.9, 2.0, 0.0]])
+    order = best_first(values).tolist()
+    assert set(order[:2]) == {0, 5}
+    assert set(order[-2:]) == {2, 3}
+
+
+def test_equals_are_not_all_kept_ahead_of_others() -> None:
+    values = np.array([[1.0, 1.0, 1.0, 2.0], [1.0, 1.0, 1.0, 0.5]])
+    assert set(best_first(values)[:2].tolist()) == {0, 3}
+
+
 def simple(jobs: int, nodes: int, most: int = 64) -> Problem:
     """Every GPU helps, but crossing nodes halves what it is worth; nobody holds anything."""
     capacity = np.zeros(padded(nodes), dtype=np.uint8)
@@ -84,7 +121,8 @@ def simple(jobs: int, nodes: int, most: int = 64) -> Problem:
     speed = np.stack([np.arange(most + 1.0), np.arange(most + 1.0) / 2])
     costs = np.broadcast_to(1 / (speed + 1e-3), (jobs, 2, 2, most + 1))
     now = np.zeros((jobs, len(capacity)), dtype=np.uint8)
-    return Problem(now, capacity, np.full(jobs, most), np.ascontiguousarray(costs))
+    speedups = np.broadcast_to(speed, (jobs, 2, most + 1))
+    return Problem(now, capacity, np.full(jobs, most), np.ascontiguousarray(costs), speedups)
 
 
 def test_finds_the_obvious_optimum() -> None:

@@ -113,3 +113,73 @@ def test_a_job_that_this_policy_never_places_is_named(every_s: float | None) -> 
 def test_an_empty_trace_is_refused() -> None:
     with pytest.raises(InputError, match="no jobs"):
         run([], "whole-fifo")
+
+
+def test_a_gpu_is_fragmented_as_long_as_a_badly_placed_slice_is_used() -> None:
+    """1g at 1 leaves 6 slices free, but no 4g fits: fragmentation 0.25 while it is used, none while it is not."""
+    trace = [sliced("a", 0, 1), sliced("b", 5000, 1000)]
+    summary = run(trace, "static:1g.5gb@1").summary
+    used_s = sum(run(trace, "static:1g.5gb@1").outcomes.jct_s)
+    assert summary.fragmentation == pytest.approx(0.25 * used_s / summary.makespan_s)
+
+
+@pytest.mark.parametrize("fault", [GpuLost(0.0, "early", 1), GpuLost(50.0, "between", 1), GpuLost(1e6, "late", 1)])
+def test_faults_outside_the_run_do_not_stretch_it(fault: GpuLost) -> None:
+    summary = run([whole("a", 1000, 100)], "whole-fifo", "2xV100", faults=Faults((fault,))).summary
+    assert summary.makespan_s == 100
+    assert summary.utilisation == pytest.approx(0.5)
+    assert summary.gpu_hours == pytest.approx(100 / 3600)
+
+
+def test_rounds_after_the_end_do_not_dilute_the_figures() -> None:
+    summary = run([whole("a", 0, 100)], "whole-fifo", every_s=100_000.0).summary
+    assert summary.makespan_s == 100
+    assert summary.utilisation == pytest.approx(1.0)
+
+
+def test_unlike_gpus_are_given_by_the_memory_a_job_needs() -> None:
+    trace = [TraceJob(Job(f"j{n}", 0, Kind.RIGID, mem_mib=mem), 100) for n, mem in enumerate((30_000, 1_000, 30_000))]
+    result = run(trace, "whole-fifo", "2xV100,1xA100-40GB")
+    assert jcts(result) == {"j0": 100.0, "j1": 100.0, "j2": 200.0}
+    assert result.summary.plans_rejected == 0
+
+
+@pytest.mark.parametrize("policy", ["oracle", "miso-paper", "miso"])
+def test_cutting_policies_cope_with_unlike_gpus_and_with_jobs_that_hide_their_memory(policy: str) -> None:
+    hidden = [TraceJob(Job(f"j{n}", n, Kind.SLICEABLE, "bert 8"), 500.0) for n in range(6)]
+    for gpus in ("1xA100-40GB", "1xA100-40GB,1xA100-80GB,1xA30"):
+        summary = run(hidden, policy, gpus, every_s=10.0).summary
+        assert (summary.completed, summary.given_up, summary.plans_rejected) == (6, 0, 0)
+
+
+def test_a_workload_too_large_for_a_whole_gpu_runs_out_of_memory() -> None:
+    summary = run([TraceJob(Job("a", 0, Kind.SLICEABLE, "bert 8"), 100)], "whole-fifo", "1xT4").summary
+    assert (summary.completed, summary.given_up) == (0, 1)
+
+
+def test_best_static_prefers_layouts_that_lose_no_job() -> None:
+    trace = [TraceJob(Job(f"j{n}", 0, Kind.SLICEABLE, "bert 8"), 500.0) for n in range(4)]
+    result = run(trace, "best-static")
+    assert result.summary.given_up == 0
+    assert result.summary.completed == 4
+
+
+def test_a_cut_that_was_under_way_when_the_gpu_was_lost_is_not_answered() -> None:
+    faults = Faults((GpuLost(5.0, "test", 0), GpuRestored(10.0, "test", 0)))
+    result = run([sliced("a", 0, 100)], "static:7", faults=faults, costs=Costs(start_s=0, cut_s=20))
+    assert jcts(result)["a"] == pytest.approx(10 + 20 + 100)
+
+
+def test_a_gpu_that_never_comes_back_is_named() -> None:
+    with pytest.raises(InputError, match="GPU 0 of 1xA100-40GB did not come back"):
+        run([whole("a", 0, 100)], "whole-fifo", faults=Faults((GpuLost(50.0, "test", 0),)))
+
+
+def test_a_job_without_a_length_needs_tables() -> None:
+    with pytest.raises(InputError, match="job e has no length"):
+        run([TraceJob(Job("e", 0, Kind.ELASTIC, "cifar10", max_gpus=4))], "whole-fifo")
+
+
+def test_rigid_jobs_are_not_shared() -> None:
+    with pytest.raises(InputError, match="never places"):
+        run([whole("a", 0, 100)], "mps-only")

@@ -22,10 +22,8 @@ def test_the_points_add_up_to_the_integral(steps: list[tuple[float, float]], sta
     summed = sum(value * (end - begin) for (begin, value), end in zip(points, ends, strict=True))
     assert summed == pytest.approx(area, rel=1e-6, abs=1e-6)
     assert all(value == pytest.approx(1.0) for _, value in curves.points(1))
-    assert curves.mean(1) == pytest.approx(1.0)
     assert len(points) <= BUCKETS + 1
 
 
 def test_nothing_has_no_points() -> None:
     assert Curves(1, 5.0).points(0) == []
-    assert Curves(1, 5.0).mean(0) == 0.0

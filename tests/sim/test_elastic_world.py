@@ -182,3 +182,15 @@ def test_a_log_of_pollux_replays_to_the_same_plans() -> None:
     assert {job_id: job.grants for job_id, job in engine.state.jobs.items()} == {
         job_id: planned.get(job_id, ()) for job_id in engine.state.jobs
     }
+
+
+def test_a_job_that_lost_its_work_is_back_in_the_epoch_of_its_checkpoint() -> None:
+    run = world().admit(entry())
+    run.start(0.0, (Grant(0),))
+    first = run.mark()
+    run.reach_mark(10.0, (Grant(0),))
+    assert run.mark() > first
+    run.rewind(0.0)
+    assert run.mark() == first
+    run.rewind(first)
+    assert run.mark() > first

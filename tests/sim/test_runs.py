@@ -10,7 +10,7 @@ from gpuloom.engine.log import replay
 from gpuloom.engine.machine import Engine
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.sim.body import VirtualBody
-from gpuloom.sim.compare import mean_and_error, read_done, run_all, summarise, tasks_for
+from gpuloom.sim.compare import for_people, mean_and_error, read_done, run_all, summarise, tasks_for
 from gpuloom.sim.costs import Costs
 from gpuloom.sim.run import Scenario, build_policy, figures, make_world, simulate
 from gpuloom.sim.scenario import Inputs, load
@@ -103,6 +103,27 @@ def test_workers_and_resumed_runs_give_the_same_figures(tmp_path: Path) -> None:
     table = summarise(alone, "whole-fifo")
     assert [row["policy"] for row in table] == ["whole-fifo", "oracle"]
     assert table[0]["ratio_to_whole-fifo"] == 1.0
+
+
+def test_an_edited_trace_is_run_again(tmp_path: Path) -> None:
+    trace, done = tmp_path / "trace.jsonl", tmp_path / "done.jsonl"
+    inputs = Inputs(trace, gpus="1xV100")
+    means = []
+    for length_s in (100, 5000, 5000):
+        trace.write_text(f'{{"id": "a", "length_s": {length_s}}}\n')
+        ((row, _),) = run_all(tasks_for(inputs, ["whole-fifo"], [1], timelines=False), 1, done)
+        means.append(row["avg_jct_s"])
+    assert means == [110, 5010, 5010]
+    assert len(read_done(done)) == 2
+
+
+def test_a_policy_that_completes_nothing_is_shown_as_such(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"id": "a", "kind": "sliceable", "workload": "bert 8", "length_s": 100}\n')
+    tasks = tasks_for(Inputs(trace, gpus="1xA100-40GB"), ["whole-fifo", "static:1,1,1,1,1,1,1"], [1], timelines=False)
+    table = summarise([row for row, _ in run_all(tasks, 1)], "whole-fifo")
+    assert (table[1]["avg_jct_s"], table[1]["given_up"], table[1]["difference_s"]) == (None, 1, None)
+    assert for_people(table, "whole-fifo")[1]["jobs given up"] == "1"
 
 
 def test_ctrl_c_ends_the_workers() -> None:

@@ -43,7 +43,7 @@ def compare(
     from gpuloom.sim.compare import for_people, run_all, summarise, tasks_for
     from gpuloom.sim.report import write_report
 
-    inputs.check_writable(report, done)
+    inputs.check_writable(report, done, read=trace)
     names = policies.replace(";", " ").split()
     if not names or len(set(names)) != len(names):
         raise InputError(f"--policies {policies!r}: expected different names separated by spaces")

@@ -27,7 +27,9 @@ Profiles = Annotated[Path | None, typer.Option("--profiles", help="Measured tabl
 Every = Annotated[float | None, typer.Option("--every", help="Ask the policy every so many seconds, not on events.")]
 Cost = Annotated[
     list[str] | None,
-    typer.Option("--cost", help="NAME=SECONDS: start_s, restart_s, checkpoint_s, cut_s, mps_start_s. Repeatable."),
+    typer.Option(
+        "--cost", help="NAME=SECONDS: start_s, restart_s, checkpoint_s, cut_s, mps_start_s, probe_s. Repeatable."
+    ),
 ]
 Fault = Annotated[
     list[str] | None,
@@ -67,8 +69,14 @@ def parse_seeds(text: str) -> list[int]:
     return list(seeds)
 
 
-def check_writable(*paths: Path | None) -> None:
-    """Refuse before the work, not after it."""
+def check_writable(*paths: Path | None, read: Path | None = None) -> None:
+    """Refuse before the work, not after it: a place that cannot be written, or that something else is written to."""
+    taken = set() if read is None else {read.absolute()}
     for path in paths:
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        if path is None:
+            continue
+        if path.is_dir() or not path.absolute().parent.is_dir():
             raise InputError(f"{path}: cannot be written there; name a file in a folder that exists")
+        if path.absolute() in taken:
+            raise InputError(f"{path}: would overwrite the trace or another output; name a file of its own")
+        taken.add(path.absolute())

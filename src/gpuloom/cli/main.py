@@ -17,6 +17,8 @@ from gpuloom.cli.doctor import doctor
 from gpuloom.cli.explain import explain
 from gpuloom.cli.gpus import gpus
 from gpuloom.cli.policies import policies
+from gpuloom.cli.run import run
+from gpuloom.cli.schema import schema
 from gpuloom.cli.simulate import simulate
 from gpuloom.errors import InputError
 
@@ -32,8 +34,10 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(simulate)
 app.command()(compare)
+app.command()(run)
 app.command()(explain)
 app.command()(policies)
+app.command()(schema)
 app.command()(gpus)
 app.command()(doctor)
 app.add_typer(layout.app, name="layout")
@@ -61,13 +65,6 @@ def main(arguments: list[str] | None = None) -> None:
     except InputError as error:
         typer.echo(f"gpuloom: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("gpuloom: stopped", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our pipe has gone (`| head`): nothing is wrong, and nobody is left to tell.
-        sys.stderr.close()
-        sys.exit(0)
     except OSError as error:
         typer.echo(f"gpuloom: {error.filename or 'output'}: {error.strerror or error}", err=True)
         sys.exit(1)

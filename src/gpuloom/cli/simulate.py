@@ -42,7 +42,7 @@ def simulate(
     from gpuloom.sim.run import figures, simulate
     from gpuloom.sim.scenario import load
 
-    inputs.check_writable(report, trace_out, log)
+    inputs.check_writable(report, trace_out, log, read=trace)
     scenario = load(inputs.gather(trace, format, gpus, jobs, gap_s, profiles, every, cost, fault), seed)
     for why, count in scenario.skipped.items():
         typer.echo(f"left out, because they {why}: {count}", err=True)

@@ -63,8 +63,8 @@ def _bad_count(job: Job, grants: Grants) -> str | None:
         return f"{len(grants)} GPUs, but it takes {job.gpus}"
     if len(grants) > 1 and len({grant.gpu for grant in grants}) != len(grants):
         return "two grants on one GPU"
-    if job.kind is not Kind.SLICEABLE and any(grant.instance is not None for grant in grants):
-        return f"it is {job.kind.value} and cannot run on a slice"
+    if job.kind is not Kind.SLICEABLE and any(grant.instance is not None or grant.share_pct < 100 for grant in grants):
+        return f"it is {job.kind.value} and cannot run on a part of a GPU"
     return None
 
 

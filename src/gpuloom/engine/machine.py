@@ -30,6 +30,7 @@ from gpuloom.engine.events import (
 from gpuloom.engine.feasible import SHARE_TOLERANCE_PCT, why_infeasible
 from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
 from gpuloom.engine.state import State
+from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.steps import plan_steps
@@ -89,6 +90,7 @@ class Engine:
         self.max_failed_cuts = max_failed_cuts
         self.decision: Decision | None = None
         """The decision that the last event led to, if the policy was asked and had something to say."""
+        self.last_refusal: str | None = None
         self._jobs = MappingProxyType(self.state.jobs)
         self._waiting = MappingProxyType(self.state.waiting)
         self._gpus = MappingProxyType(self.state.gpus)
@@ -235,6 +237,8 @@ class Engine:
 
     def _ask(self, cause: str) -> list[Instruction]:
         plan = self.policy.decide(self.view(cause))
+        if not isinstance(plan, Plan):
+            raise InputError(f"policy {type(self.policy).__name__}: decide returned {type(plan).__name__}, not a Plan")
         if not (plan.grants or plan.layouts or plan.probes or plan.reasons):
             return []
         state = self.state
@@ -242,6 +246,7 @@ class Engine:
         self.decision = Decision(state.now_s, cause, plan, rejected)
         if rejected is not None:
             state.plans_rejected += 1
+            self.last_refusal = rejected
             return []
         state.plans_accepted += 1
         return self._accept(plan)

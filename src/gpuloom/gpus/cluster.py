@@ -48,8 +48,11 @@ class IdleGpus:
         self._by_count: dict[int, list[int]] = {}
         """Nodes with so many idle GPUs, in order. Lists: copying one is a block copy, and the lowest comes first."""
         self.total = 0
-        for gpu in gpus:
-            self.add(cluster.node_of[gpu], gpu)
+        by_node: dict[int, list[int]] = {}
+        for gpu in sorted(gpus):
+            by_node.setdefault(cluster.node_of[gpu], []).append(gpu)
+        for node, idle in sorted(by_node.items()):
+            self._set(node, tuple(idle))
 
     def _set(self, node: int, idle: tuple[int, ...]) -> None:
         before, after, by_count = len(self._by_node[node]), len(idle), self._by_count

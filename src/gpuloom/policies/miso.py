@@ -13,7 +13,17 @@ from gpuloom.gpus.model import GpuModel
 from gpuloom.policies.contract import ON_EVENTS, Estimates, JobView, Plan, Reason, View
 from gpuloom.policies.miso_beliefs import Beliefs, workload_of
 from gpuloom.policies.miso_cuts import Cut, Seat, best_cuts
-from gpuloom.policies.slicing import Draft, cut_for, draft_of, give_whole, is_settled, require_mig, share_whole, show
+from gpuloom.policies.slicing import (
+    Draft,
+    cut_for,
+    draft_of,
+    give_whole,
+    is_settled,
+    pause_youngest,
+    require_mig,
+    share_whole,
+    show,
+)
 from gpuloom.work.model import Kind
 
 
@@ -212,6 +222,11 @@ class Miso:
 
     def _settle(self, view: View, gpu: int, residents: list[str], draft: Draft) -> None:
         options = self._options(view, gpu, residents)
+        if not options:  # a probe has shown that somebody needs more than it said
+            pause_youngest(view, gpu, residents, draft)
+            if residents:
+                self._settle(view, gpu, residents, draft)
+            return
         if self.tuning.probing and len(residents) > 1 and self._is_worth_a_probe(view, gpu, residents, options):
             what = share_whole(view, gpu, residents, draft)
             draft.probes.append(gpu)
@@ -236,6 +251,10 @@ class Miso:
         unknown = [self.beliefs.is_unknown(view.jobs[job_id]) for job_id in residents]
         if not any(unknown):
             return False
+        if any(
+            view.jobs[job_id].job.mem_mib is None for job_id, open_ in zip(residents, unknown, strict=True) if open_
+        ):
+            return True  # on a slice it could run out of memory
         probe_s = self.tuning.probe_s * len(residents)
         for other in options[1:]:
             swing_s = 0.0

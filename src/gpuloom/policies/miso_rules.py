@@ -12,9 +12,9 @@ from functools import lru_cache
 from gpuloom.gpus import layouts
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.model import GpuModel
-from gpuloom.policies.assignment import Costs, best_assignment
+from gpuloom.policies.assignment import best_assignment
 from gpuloom.policies.contract import ON_EVENTS, JobView, Plan, Reason, View
-from gpuloom.policies.slicing import Draft, cut_for, draft_of, give_whole, is_settled, require_mig, show
+from gpuloom.policies.slicing import Draft, cut_for, draft_of, give_whole, is_settled, pause_youngest, require_mig, show
 from gpuloom.work.model import Kind
 
 UNKNOWN_TO_MISO = (4, 3)
@@ -34,8 +34,13 @@ class MisoRules(ABC):
         self.tables = {gpu.model.name: known_layouts(gpu.model) for gpu in cluster.gpus}
 
     @abstractmethod
-    def speeds(self, job: JobView) -> Speeds:
+    def speeds(self, job: JobView, model: GpuModel) -> Speeds:
         """What is known or believed of the job on each profile; without those that lack the memory."""
+
+    def allowed(self, job: JobView, model: GpuModel) -> Speeds:
+        """Those of the speeds that keep what the job was promised."""
+        floor = job.job.min_speed or 0.0
+        return {name: speed for name, speed in self.speeds(job, model).items() if speed >= floor and speed > 0}
 
     def decide(self, view: View) -> Plan:
         draft = draft_of(view)
@@ -65,14 +70,19 @@ class MisoRules(ABC):
         return False
 
     def _has_slices_for(self, model: GpuModel, jobs: Sequence[JobView]) -> bool:
-        """Is there a layout with a slice for each that has the memory?"""
-        fits = [_that_fit(model, job.job.mem_mib or 0) for job in jobs]
-        return any(best_assignment(fits, cut) is not None for cut in self.tables[model.name].get(len(jobs), ()))
+        """Is there a layout with a slice for each that it can run on?"""
+        return bool(self._cuts(model, [self.allowed(job, model) for job in jobs]))
 
     def settle(self, view: View, gpu: int, residents: list[str], draft: Draft) -> None:
         """Cut the GPU for its residents in the best way that the speeds promise."""
-        speeds = [self.speeds(view.jobs[job_id]) for job_id in residents]
-        (slowdown, profiles), *others = self._cuts(view.cluster.gpus[gpu].model, speeds)
+        model = view.cluster.gpus[gpu].model
+        cuts = self._cuts(model, [self.allowed(view.jobs[job_id], model) for job_id in residents])
+        if not cuts:  # a probe has shown that somebody needs more than it said
+            pause_youngest(view, gpu, residents, draft)
+            if residents:
+                self.settle(view, gpu, residents, draft)
+            return
+        (slowdown, profiles), *others = cuts
         cut_for(view, gpu, dict(zip(residents, profiles, strict=True)), draft)
         why = f"the smallest mean slowdown of the {len(residents)} on it" if len(residents) > 1 else "alone on it"
         options = tuple((show(names), value) for value, names in others[:4])
@@ -86,10 +96,6 @@ class MisoRules(ABC):
         slowdowns = [{name: 1 / speed for name, speed in known.items()} for known in speeds]
         found = [best_assignment(slowdowns, profiles) for profiles in self.tables[model.name].get(len(speeds), ())]
         return sorted((best[0] / len(speeds), best[1]) for best in found if best is not None)
-
-
-def _that_fit(model: GpuModel, need_mib: int) -> Costs:
-    return {profile.name: 0.0 for profile in model.profiles if profile.mem_mib >= need_mib}
 
 
 @lru_cache

@@ -48,7 +48,7 @@ class MpsOnly:
         return Plan(grants=grants, reasons=tuple(reasons))
 
     def _fits(self, view: View, job: JobView, jobs: int, gpu: int, placed: dict[int, list[JobView]]) -> bool:
-        if jobs >= self.slots or job.job.gpus > 1 or job.job.kind is Kind.ELASTIC:
+        if jobs >= self.slots or job.job.kind is not Kind.SLICEABLE:
             return False
         residents = [*(view.jobs[job_id] for job_id in view.gpus[gpu].tenants), *placed.get(gpu, ()), job]
         return sum(resident.job.mem_mib or 0 for resident in residents) <= view.cluster.gpus[gpu].model.mem_mib

@@ -1,5 +1,6 @@
 """MISO's Oracle: the published rules with the true speeds, and so without a probe. The authors' own upper bound."""
 
+from gpuloom.gpus.model import GpuModel
 from gpuloom.policies.contract import JobView
 from gpuloom.policies.miso_rules import MisoRules, Speeds
 
@@ -9,5 +10,5 @@ class Oracle(MisoRules):
 
     told = frozenset({"speeds"})
 
-    def speeds(self, job: JobView) -> Speeds:
-        return job.hints.speeds or {}
+    def speeds(self, job: JobView, model: GpuModel) -> Speeds:
+        return (job.hints.speeds or {}).get(model.name, {})

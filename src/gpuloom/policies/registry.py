@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
@@ -10,6 +11,7 @@ from typing import cast
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.policies.contract import Policy
+from gpuloom.work.model import Hints
 
 # Modules are imported when their policy is asked for: the command line starts faster, and scipy stays out of the way.
 POLICIES: dict[str, tuple[str, str]] = {
@@ -34,14 +36,32 @@ def make_policy(name: str, cluster: Cluster, seed: int = 0) -> Policy:
     head, _, arg = name.partition(":")
     if head.endswith(".py"):
         kind = _from_file(Path(head), arg)
-        return cast(Policy, kind(cluster, seed, ""))
+        return _checked(kind, head, cluster, seed)
     if head not in POLICIES:
-        close = get_close_matches(head, POLICIES, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise InputError(f"policy {name!r} is unknown{hint} Known: {', '.join(POLICIES)}, or path/to/file.py:Class")
+        known = [*POLICIES, "best-static"]
+        close = get_close_matches(head, known, 1)
+        hint = f", did you mean {close[0]}" if close else ""
+        raise InputError(f"policy {name!r} is unknown{hint}? Known: {', '.join(known)}, or path/to/file.py:Class")
+    if arg and head not in SPELLING:
+        raise InputError(f"policy {name!r}: {head} takes no argument")
     module, kind_name = POLICIES[head]
     kind = getattr(importlib.import_module(f"gpuloom.policies.{module}"), kind_name)
     return cast(Policy, kind(cluster, seed, arg) if arg else kind(cluster, seed))
+
+
+def _checked(kind: type, file: str, cluster: Cluster, seed: int) -> Policy:
+    """A user's policy; what is wrong with it is said before it is asked anything."""
+    try:
+        policy = kind(cluster, seed, "")
+    except TypeError as error:
+        raise InputError(f"policy {file}: {kind.__name__}(cluster, seed, arg) fails: {error}") from error
+    lacks = [name for name in ("when", "told", "decide") if not hasattr(policy, name)]
+    if lacks:
+        raise InputError(f"policy {file}: {kind.__name__} lacks {', '.join(lacks)}")
+    unknown = set(policy.told) - {field.name for field in fields(Hints)}
+    if unknown:
+        raise InputError(f"policy {file}: told names {', '.join(sorted(unknown))}, which no hint is called")
+    return cast(Policy, policy)
 
 
 def describe_all() -> list[dict[str, str]]:

@@ -63,6 +63,14 @@ def give_whole(draft: Draft, job: JobView, gpus: Sequence[int]) -> bool:
     return True
 
 
+def pause_youngest(view: View, gpu: int, residents: list[str], draft: Draft) -> None:
+    """Take the last that came to this GPU off it again: there is no slice for everybody."""
+    job_id = residents.pop()
+    if view.jobs[job_id].grants:
+        draft.grants[job_id] = ()
+    draft.reasons.append(Reason(job_id, "wait", f"no cut of GPU {gpu} has a slice that each of its jobs can run on"))
+
+
 def cut_for(view: View, gpu: int, profiles: Mapping[str, str], draft: Draft) -> None:
     """Cut the GPU so that every job has an instance of its profile, leaving as many where they are as possible."""
     model = view.cluster.gpus[gpu].model

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gpuloom.gpus.cluster import Cluster
+from gpuloom.gpus.cluster import Cluster, IdleGpus
 from gpuloom.gpus.grant import Grant
 from gpuloom.policies.contract import NO_CHANGE, ON_EVENTS, JobView, Plan, Reason, View
 
@@ -14,6 +14,7 @@ class WholeFifo:
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
         self.when = ON_EVENTS
+        self._memories = {gpu.model.mem_mib for gpu in cluster.gpus}
 
     def queue(self, view: View) -> Iterable[JobView]:
         return view.waiting.values()
@@ -22,16 +23,32 @@ class WholeFifo:
         if not view.waiting or not view.idle.total:
             return NO_CHANGE
         # Nearly always one job waits, and then nothing has to be taken from a copy.
-        take = view.idle.first if len(view.waiting) == 1 else view.idle.copy().take
+        alone = len(view.waiting) == 1
+        idle = view.idle if alone else view.idle.copy()
         grants, reasons = {}, []
         for job in self.queue(view):
-            gpus = take(job.job.gpus)
+            if (job.job.mem_mib or 0) > min(self._memories):
+                gpus = self._with_memory(view, idle, job, taken=not alone)
+            else:
+                gpus = idle.first(job.job.gpus) if alone else idle.take(job.job.gpus)
             if gpus is None:
                 break
             job_id = job.job.id
             grants[job_id] = tuple(map(Grant, gpus))
             reasons.append(Reason(job_id, f"GPU {', '.join(map(str, gpus))}", self.why(job)))
         return Plan(grants=grants, reasons=tuple(reasons)) if grants else NO_CHANGE
+
+    def _with_memory(self, view: View, idle: IdleGpus, job: JobView, *, taken: bool) -> tuple[int, ...] | None:
+        """In a cluster of unlike GPUs: the first idle ones that have the memory."""
+        has_mib = [gpu.model.mem_mib for gpu in view.cluster.gpus]
+        fitting = [
+            gpu for node in view.cluster.nodes for gpu in idle.on(node) if has_mib[gpu] >= (job.job.mem_mib or 0)
+        ][: job.job.gpus]
+        if len(fitting) < job.job.gpus:
+            return None
+        for gpu in fitting if taken else ():
+            idle.remove(view.cluster.node_of[gpu], gpu)
+        return tuple(fitting)
 
     def why(self, job: JobView) -> str:  # noqa: ARG002
         return "the oldest waiting job, and enough whole GPUs are idle"

@@ -5,6 +5,7 @@ the rate that the world gives it on what it holds, so that a wrong belief costs 
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +14,7 @@ from gpuloom.engine.events import (
     CutFailed,
     Event,
     GpuCut,
+    GpuLost,
     GpuProbed,
     JobArrived,
     JobCompleted,
@@ -95,6 +97,8 @@ class VirtualBody:
         """How much on the agenda is not just the next round."""
         self._sharing: dict[Device, dict[str, Grant]] = {}
         self._cuts = 0
+        self._losses: Counter[int] = Counter()
+        """How often each GPU was lost."""
         self._told = engine.policy.told
 
     # ---- the clock ---------------------------------------------------------------------------------------------
@@ -155,7 +159,7 @@ class VirtualBody:
             case Cut():
                 self._cut(instruction)
             case Probe():
-                self._at(self.now_s + self.costs.probe_s, BEFORE_TICK, partial(self._finish_probe, instruction))
+                self._answer(instruction.gpu, self.costs.probe_s, partial(self._finish_probe, instruction))
             case WakeAt():
                 self._at(instruction.at_s, TICK, lambda: self._tell(Tick(self.now_s, "round")))
             case GiveUp():
@@ -197,6 +201,8 @@ class VirtualBody:
         """The job's processes no longer work; without saving, what was done since the last checkpoint is lost."""
         job.done += job.rate * (self.now_s - job.since_s)
         job.done = job.saved = job.done if save else job.saved
+        if not save:
+            job.run.rewind(job.saved)
         job.version += 1
         job.working = False
         self._set_rate(job, 0.0)
@@ -209,7 +215,17 @@ class VirtualBody:
         for step in cut.steps[: len(cut.steps) // 2] if fails else cut.steps:
             layout = apply_step(self.engine.state.cluster.gpus[gpu].model, layout, step)
         kind, cause = (CutFailed, "stopped half-way") if fails else (GpuCut, "cut")
-        self._at(self.now_s + self.costs.cut_s, BEFORE_TICK, lambda: self._tell(kind(self.now_s, cause, gpu, layout)))
+        self._answer(gpu, self.costs.cut_s, lambda: self._tell(kind(self.now_s, cause, gpu, layout)))
+
+    def _answer(self, gpu: int, delay_s: float, act: Callable[[], None]) -> None:
+        """Something that ends on a GPU after a while, unless the GPU is lost before."""
+        losses = self._losses[gpu]
+
+        def unless_lost() -> None:
+            if self._losses[gpu] == losses:
+                act()
+
+        self._at(self.now_s + delay_s, BEFORE_TICK, unless_lost)
 
     def _finish_probe(self, probe: Probe) -> None:
         """Whoever ended meanwhile was measured in vain."""
@@ -223,6 +239,8 @@ class VirtualBody:
             if view is None or view.phase not in (Phase.STARTING, Phase.RUNNING):
                 return  # there is nothing that could crash
             self._halt(self.jobs[fault.job_id], save=False)
+        if isinstance(fault, GpuLost):
+            self._losses[fault.gpu] += 1
         self._tell(fault)
 
     # ---- progress ----------------------------------------------------------------------------------------------

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import sha256
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
+from gpuloom import __version__
 from gpuloom.errors import InputError
 from gpuloom.sim.report import RunData, run_data
 from gpuloom.sim.run import figures, simulate
@@ -30,8 +33,23 @@ class Task:
 
     @property
     def key(self) -> str:
-        """Names the run in a results file: the same inputs, policy and seed give the same figures."""
-        return repr((self.inputs, self.policy, self.seed))
+        """Names the run in a results file: the same contents, policy, seed and version give the same figures."""
+        inputs = self.inputs
+        paths = [inputs.trace, inputs.profiles, Path(self.policy.partition(":")[0])]
+        contents = [_digest(path) for path in paths if path is not None and path.exists()]
+        return repr((__version__, replace(inputs, trace=None, profiles=None), self.policy, self.seed, contents))
+
+
+@lru_cache
+def _digest(path: Path) -> str:
+    """Of a file, or of all files below a folder."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    digest = sha256()
+    for file in files:
+        if file.is_file():
+            digest.update(f"{file.relative_to(path) if path.is_dir() else ''}:".encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def run_task(task: Task) -> tuple[Figures, RunData | None]:
@@ -45,7 +63,8 @@ def run_all(
     """Results in the order of the tasks. With `done`, finished runs are kept there and not run again next time."""
     results: dict[Task, tuple[Figures, RunData | None]] = {}
     known = read_done(done) if done else {}
-    for task in tasks:
+    _digest.cache_clear()
+    for task in tasks if known else ():
         if task.key in known and not task.keep_timeline:
             results[task] = (known[task.key], None)
     for task, result in _finished([task for task in tasks if task not in results], workers):
@@ -103,32 +122,26 @@ def read_done(path: Path) -> dict[str, Figures]:
     return known
 
 
+MEANS = "p50_jct_s p99_jct_s avg_wait_s makespan_s stp_per_gpu utilisation p99_slowdown repartitions completed given_up"
+
+
 def summarise(rows: Sequence[Figures], baseline: str) -> list[Figures]:
-    """One row per policy: means over seeds, standard errors, and the ratio to the baseline paired by seed."""
+    """One row per policy: means over seeds with standard errors; ratio and difference to the baseline, seed by seed."""
     policies = list(dict.fromkeys(row["policy"] for row in rows))
     by_seed = {(row["policy"], row["seed"]): row for row in rows}
     seeds = list(dict.fromkeys(row["seed"] for row in rows))
     table = []
     for policy in policies:
         runs = [by_seed[policy, seed] for seed in seeds]
-        ratios = [
-            run["avg_jct_s"] / by_seed[baseline, seed]["avg_jct_s"] for run, seed in zip(runs, seeds, strict=True)
-        ]
+        pairs = [(run["avg_jct_s"], by_seed[baseline, run["seed"]]["avg_jct_s"]) for run in runs]
+        known = all(ours is not None and theirs for ours, theirs in pairs)
         jct_s, jct_error_s = mean_and_error([run["avg_jct_s"] for run in runs])
-        ratio, ratio_error = mean_and_error(ratios)
+        ratio, ratio_error = mean_and_error([ours / theirs if known else None for ours, theirs in pairs])
+        difference_s, difference_error_s = mean_and_error([ours - theirs if known else None for ours, theirs in pairs])
         row: Figures = {"policy": policy, "runs": len(runs), "avg_jct_s": jct_s, "stderr_s": jct_error_s}
         row |= {f"ratio_to_{baseline}": ratio, "ratio_stderr": ratio_error}
-        for name in (
-            "p50_jct_s",
-            "p99_jct_s",
-            "avg_wait_s",
-            "makespan_s",
-            "stp_per_gpu",
-            "utilisation",
-            "p99_slowdown",
-        ):
-            row[name] = mean_and_error([run[name] for run in runs])[0]
-        row["repartitions"] = mean_and_error([run["repartitions"] for run in runs])[0]
+        row |= {"difference_s": difference_s, "difference_stderr_s": difference_error_s}
+        row |= {name: mean_and_error([run[name] for run in runs])[0] for name in MEANS.split()}
         table.append(row)
     return table
 
@@ -137,30 +150,40 @@ def for_people(table: Sequence[Figures], baseline: str) -> list[Figures]:
     """The columns one wants to see first; JSON and CSV have them all."""
     rows = []
     for row in table:
-        error_s, error = row["stderr_s"], row["ratio_stderr"]
-        rows.append(
-            {
-                "policy": row["policy"],
-                "mean JCT": f"{row['avg_jct_s']:,.0f} s" + ("" if error_s is None else f" ± {error_s:,.0f}"),
-                f"to {baseline}": f"{row[f'ratio_to_{baseline}']:.3f}" + ("" if error is None else f" ± {error:.3f}"),
-                "p99 JCT": f"{row['p99_jct_s']:,.0f} s",
-                "wait": f"{row['avg_wait_s']:,.0f} s",
-                "makespan": f"{row['makespan_s']:,.0f} s",
-                "STP/GPU": f"{row['stp_per_gpu']:.3f}",
-                "p99 slowdown": f"{row['p99_slowdown']:.1f}",
-                "cuts": f"{row['repartitions']:,.0f}",
-            }
-        )
+        shown = {
+            "policy": row["policy"],
+            "mean JCT": _with_error(row["avg_jct_s"], row["stderr_s"], ",.0f", " s"),
+            f"to {baseline}": _with_error(row[f"ratio_to_{baseline}"], row["ratio_stderr"], ".3f"),
+            "difference": _with_error(row["difference_s"], row["difference_stderr_s"], "+,.0f", " s"),
+            "p99 JCT": _with_error(row["p99_jct_s"], None, ",.0f", " s"),
+            "wait": _with_error(row["avg_wait_s"], None, ",.0f", " s"),
+            "makespan": _with_error(row["makespan_s"], None, ",.0f", " s"),
+            "STP/GPU": _with_error(row["stp_per_gpu"], None, ".3f"),
+            "p99 slowdown": _with_error(row["p99_slowdown"], None, ".1f"),
+            "cuts": _with_error(row["repartitions"], None, ",.0f"),
+        }
+        if any(other["given_up"] for other in table):
+            shown["jobs given up"] = f"{row['given_up']:g}"
+        rows.append(shown)
     return rows
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and its standard error; one value has no error that could be known."""
-    mean = sum(values) / len(values)
-    if len(values) < 2:
+def _with_error(value: float | None, error: float | None, style: str, unit: str = "") -> str | None:
+    if value is None:
+        return None
+    return f"{value:{style}}{unit}" + ("" if error is None else f" ± {error:{style.lstrip('+')}}")
+
+
+def mean_and_error(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Mean and its standard error. One value has no error that could be known; an unknown one makes both unknown."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or not known:
+        return None, None
+    mean = sum(known) / len(known)
+    if len(known) < 2:
         return mean, None
-    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, math.sqrt(variance / len(values))
+    variance = sum((value - mean) ** 2 for value in known) / (len(known) - 1)
+    return mean, math.sqrt(variance / len(known))
 
 
 def tasks_for(inputs: Inputs, policies: Sequence[str], seeds: Sequence[int], *, timelines: bool) -> list[Task]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from gpuloom.errors import InputError
+from gpuloom.work.source import MAX_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def with_overrides(costs: Costs, overrides: Sequence[str]) -> Costs:
             seconds = float(value)
         except ValueError:
             seconds = -1.0
-        if not 0 <= seconds < float("inf"):
-            raise InputError(f"--cost {text}: expected {name}=SECONDS, zero or more")
+        if not 0 <= seconds <= MAX_SECONDS:
+            raise InputError(f"--cost {text}: expected {name}=SECONDS, from 0 to {MAX_SECONDS:g}")
         costs = replace(costs, **{name: seconds})
     return costs

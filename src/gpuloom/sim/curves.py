@@ -46,9 +46,6 @@ class Curves:
         self._sums = [*merged, *self._sums[len(merged) * 2 :]]
         self.width_s *= 2
 
-    def mean(self, quantity: int) -> float:
-        return self.totals[quantity] / self._position_s if self._position_s else 0.0
-
     def points(self, quantity: int) -> list[tuple[float, float]]:
         """(start of the stretch in seconds, mean of the quantity over it)."""
         points = []

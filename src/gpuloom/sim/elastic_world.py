@@ -5,6 +5,7 @@ was tuned for over its GPUs; in an `adaptive` world its agent chooses the batch 
 those of the authors' simulator, so that published figures can be reproduced.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from gpuloom.errors import InputError
@@ -144,6 +145,9 @@ class ElasticRun:
         if not complete and self._agent is not None:
             self._tune(grants)
         return complete, self._report(now_s)
+
+    def rewind(self, done: float) -> None:
+        self._epoch = bisect_right(self._tables.epoch_marks, done)
 
     def _place(self, grants: Grants) -> None:
         if grants != self._grants:

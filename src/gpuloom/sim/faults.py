@@ -1,6 +1,6 @@
 """Faults as the command line names them: `gpu-lost:3@1000`, `gpu-restored:3@5000`, `crash:job-7@300`, `cut-fails:2`."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from math import isfinite
 
 from gpuloom.engine.events import Event, GpuLost, GpuRestored, JobCrashed
@@ -18,11 +18,19 @@ def parse_faults(texts: Sequence[str], cluster: Cluster) -> Faults:
     for text in texts:
         kind, _, rest = text.partition(":")
         target, _, when = rest.rpartition("@")
-        if kind == "cut-fails" and rest.isdecimal():
+        if kind == "cut-fails" and rest.isdecimal() and int(rest) > 0:
             cuts.add(int(rest))
         else:
             events.append(_event(text, kind, target, when, cluster))
     return Faults(tuple(sorted(events, key=lambda event: event.at_s)), frozenset(cuts))
+
+
+def check_crashes(texts: Sequence[str], jobs: Set[str]) -> None:
+    """Refuse the crash of a job that is not in the trace."""
+    for text in texts:
+        kind, _, rest = text.partition(":")
+        if kind == "crash" and rest.rpartition("@")[0] not in jobs:
+            raise InputError(f"--fault {text}: there is no job {rest.rpartition('@')[0]!r} in the trace")
 
 
 def _event(text: str, kind: str, target: str, when: str, cluster: Cluster) -> Event:

@@ -3,7 +3,18 @@
 from array import array
 from dataclasses import dataclass, field
 
-from gpuloom.engine.events import CutFailed, Event, GpuCut, JobCompleted, JobStarted
+from gpuloom.engine.events import (
+    CutFailed,
+    Event,
+    GpuCut,
+    GpuLost,
+    GpuRestored,
+    JobArrived,
+    JobCompleted,
+    JobCrashed,
+    JobStarted,
+    JobStopped,
+)
 from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Start, Stop
 from gpuloom.engine.machine import Engine
 from gpuloom.gpus.cluster import Cluster
@@ -72,6 +83,9 @@ class Metrics(Watcher):
         self._working = 0.0
         self._fragmented: dict[int, float] = {}
         self._touched: set[int] = set()
+        self._seats: dict[str, list[int]] = {}
+        """GPUs on whose slices each job sits."""
+        self._lost = 0
         self.curves: Curves | None = None
         self._levels = [0.0, 0.0, 0.0, 0.0]
         """What the curves are at now."""
@@ -89,25 +103,27 @@ class Metrics(Watcher):
 
     def event(self, event: Event) -> None:
         at_s = event.at_s
-        self._advance(at_s)
+        if isinstance(event, (GpuLost, GpuRestored, CutFailed)):  # a union would be slower, and this is hot
+            self._lost = sum(gpu.lost for gpu in self._engine.state.gpus.values())
+        if self.curves is None:
+            if not isinstance(event, JobArrived):
+                return  # a fault before the first job: the run has not begun
+            self.curves = Curves(4, at_s)
+        self.curves.advance(at_s, self._levels)
         if isinstance(event, JobStarted):
             self._first_start_s.setdefault(event.job_id, at_s)
         elif isinstance(event, JobCompleted):
             self._complete(event.job_id, at_s)
-        elif isinstance(event, (GpuCut, CutFailed)):  # a union would be slower, and this is hot
+        if isinstance(event, (JobCompleted, JobStopped, JobCrashed)):
+            self._touched.update(self._seats.pop(event.job_id, ()))
+        elif isinstance(event, (GpuCut, CutFailed, GpuLost, GpuRestored)):
             self._touched.add(event.gpu)
         self._update_levels()
-
-    def _advance(self, at_s: float) -> None:
-        """Until now the quantities were what they were after the last change."""
-        if self.curves is None:
-            self.curves = Curves(4, at_s)
-        self.curves.advance(at_s, self._levels)
 
     def _update_levels(self) -> None:
         state, levels = self._engine.state, self._levels
         levels[QUEUE] = len(state.waiting)
-        levels[HELD] = self._gpus - state.idle.total
+        levels[HELD] = self._gpus - state.idle.total - self._lost
         if self._touched:
             for gpu in self._touched:
                 actual = state.gpus[gpu].actual
@@ -130,6 +146,11 @@ class Metrics(Watcher):
     def instruction(self, at_s: float, instruction: Instruction) -> None:
         if isinstance(instruction, Start):
             self._restarts += instruction.resume
+            gpus = [grant.gpu for grant in instruction.grants if grant.instance is not None]
+            if gpus:
+                self._seats[instruction.job_id] = gpus
+                self._touched.update(gpus)
+                self._update_levels()
         elif isinstance(instruction, Stop):
             self._checkpoints += instruction.save
         elif isinstance(instruction, Cut):
@@ -141,7 +162,8 @@ class Metrics(Watcher):
             self._last_end_s = at_s
 
     def rate(self, at_s: float, job: RunningJob) -> None:
-        self._advance(at_s)
+        if self.curves is not None:
+            self.curves.advance(at_s, self._levels)
         job_id = job.entry.job.id
         self._working -= self._compute.pop(job_id, 0.0)
         if job.working:
@@ -150,9 +172,6 @@ class Metrics(Watcher):
         elif not self._compute:
             self._working = 0.0  # no rounding error survives an idle moment
         self._levels[USE] = self._working / self._gpus
-        for grant in job.grants:
-            if grant.instance is not None:
-                self._touched.add(grant.gpu)
 
     # ---- results -----------------------------------------------------------------------------------------------
 
@@ -176,13 +195,13 @@ class Metrics(Watcher):
             max_slowdown=max(rows.slowdown, default=None),
             makespan_s=makespan_s,
             stp_per_gpu=self._work_s / (len(self._cluster) * makespan_s) if makespan_s > 0 else 0.0,
-            utilisation=curves.mean(USE),
+            utilisation=curves.totals[USE] / makespan_s if makespan_s else 0.0,
             gpu_hours=curves.totals[HELD] / 3600,
-            avg_queue=curves.mean(QUEUE),
+            avg_queue=curves.totals[QUEUE] / makespan_s if makespan_s else 0.0,
             repartitions=self._cuts,
             checkpoints=self._checkpoints,
             restarts=self._restarts,
-            fragmentation=curves.mean(FRAGMENTATION),
+            fragmentation=curves.totals[FRAGMENTATION] / makespan_s if makespan_s else 0.0,
             plans_rejected=self._engine.state.plans_rejected,
         )
 

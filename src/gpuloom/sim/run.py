@@ -69,7 +69,7 @@ def simulate(
 ) -> Result:
     """Run one policy. `best-static` runs every static layout and returns the one with the smallest mean JCT."""
     cluster = parse_cluster(scenario.gpus)
-    check_fits(scenario.trace, cluster)
+    check_fits(scenario.trace, cluster, has_tables=scenario.tables is not None)
     if policy == "best-static":
         return _best_static(scenario, cluster, seed, log=log, timeline=timeline, on_progress=on_progress)
     began = perf_counter()
@@ -87,10 +87,19 @@ def simulate(
     body = VirtualBody(engine, world, scenario.costs, watchers, scenario.faults)
     body.run(_counted(scenario.trace, metrics), on_progress)
     if body.jobs:
-        job = next(iter(body.jobs.values())).entry.job
-        raise InputError(f"policy {policy} never places job {job.id} ({describe(job)}) on {scenario.gpus}")
+        raise InputError(_why_stuck(scenario, policy, engine, next(iter(body.jobs.values())).entry.job))
     wall_s = perf_counter() - began
     return Result(policy, seed, metrics.summary(), metrics.outcomes, metrics.curves, lines, wall_s)
+
+
+def _why_stuck(scenario: Scenario, policy: str, engine: Engine, job: Job) -> str:
+    lost = [str(gpu) for gpu, seen in engine.state.gpus.items() if seen.lost]
+    if lost:
+        return (
+            f"job {job.id} ({describe(job)}) cannot go on: GPU {', '.join(lost)} of {scenario.gpus} did not come back"
+        )
+    refused = "" if engine.last_refusal is None else f"; its last refused plan: {engine.last_refusal}"
+    return f"policy {policy} never places job {job.id} ({describe(job)}) on {scenario.gpus}{refused}"
 
 
 def figures(result: Result) -> dict[str, object]:
@@ -139,13 +148,15 @@ def _counted(trace: Sequence[TraceJob], metrics: Metrics) -> Iterator[TraceJob]:
         yield entry
 
 
-def check_fits(trace: Sequence[TraceJob], cluster: Cluster) -> None:
+def check_fits(trace: Sequence[TraceJob], cluster: Cluster, *, has_tables: bool) -> None:
     """Refuse a trace with a job that no policy could ever place."""
     if not trace:
         raise InputError("the trace has no jobs")
     most_mib = max(gpu.model.mem_mib for gpu in cluster.gpus)
     for entry in trace:
         job = entry.job
+        if entry.length_s is None and not has_tables:
+            raise InputError(f"job {job.id} has no length: give one, or --profiles DIR with tables of its application")
         least = job.min_gpus if job.kind is Kind.ELASTIC else job.gpus
         if least > len(cluster) or (job.mem_mib or 0) > most_mib:
             raise InputError(
@@ -174,17 +185,20 @@ def _best_static(
         raise InputError("best-static: needs GPUs of one model that has MIG")
     (model,) = models.values()
     largest_mib = max((entry.job.mem_mib or 0) for entry in scenario.trace)
-    found: list[tuple[float, str]] = []
+    found: list[tuple[int, float, str]] = []
     for slices in layouts.multisets(model):
         layout = layouts.with_slices(model, slices)
         if layout is None or max(model.by_name[i.profile].mem_mib for i in layout) < largest_mib:
             continue
         name = "static:" + ",".join(map(str, slices))
-        summary = simulate(scenario, name, seed, on_progress=on_progress).summary
+        try:
+            summary = simulate(scenario, name, seed, on_progress=on_progress).summary
+        except InputError:
+            continue  # somebody fits on none of its slices
         if summary.avg_jct_s is not None:
-            found.append((summary.avg_jct_s, name))
+            found.append((summary.given_up, summary.avg_jct_s, name))
     if not found:
-        raise InputError(f"best-static: no static layout of {scenario.gpus} has room for every job")
-    best = simulate(scenario, min(found)[1], seed, log=log, timeline=timeline)
+        raise InputError(f"best-static: no static layout of {scenario.gpus} has a slice for every job")
+    best = simulate(scenario, min(found)[2], seed, log=log, timeline=timeline)
     wall_s = perf_counter() - began
     return replace(best, policy="best-static", layout=best.policy.removeprefix("static:"), wall_s=wall_s)

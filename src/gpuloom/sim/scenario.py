@@ -7,17 +7,21 @@ from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.perf.elastic_tables import ElasticTables
 from gpuloom.sim.costs import Costs, with_overrides
-from gpuloom.sim.faults import parse_faults
+from gpuloom.sim.faults import check_crashes, parse_faults
 from gpuloom.sim.run import Scenario
 from gpuloom.work.elastic_profiles import read_profiles
 from gpuloom.work.figures import figures_from_csv
-from gpuloom.work.traces import load_trace
+from gpuloom.work.source import MAX_SECONDS
+from gpuloom.work.traces import FORMATS, load_trace
 
 MISO_CONTROL_S = 10.0
 """MISO's controller looks every 10 s (SoCC'22 artifact)."""
 
 POLLUX_COSTS = Costs(start_s=30.0, restart_s=30.0)
 """What Pollux's simulator charges whenever a job's GPUs change (OSDI'21 artifact)."""
+
+LEAST_EVERY_S = 0.01
+"""Asking more often would ask of nothing but rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +44,16 @@ def load(inputs: Inputs, seed: int) -> Scenario:
     """Read the trace as this seed shapes it, with the measured truth that goes with its format."""
     kind = inputs.format or guess_format(inputs.trace)
     cluster = parse_cluster(inputs.gpus)
-    if inputs.trace is None and kind != "synthetic":
+    if inputs.trace is None and kind in FORMATS and kind != "synthetic":
         raise InputError(f"format {kind} needs --trace PATH")
     tables = _tables(inputs, kind)
     path = inputs.trace or Path()
     trace = load_trace(path, kind, seed=seed, jobs=inputs.jobs, gap_s=inputs.gap_s)
     sliced = kind in ("miso", "synthetic")
     every_s = inputs.every_s if inputs.every_s is not None else MISO_CONTROL_S if sliced else None
-    if every_s is not None and not 0 < every_s < float("inf"):
-        raise InputError(f"--every {every_s:g}: expected a number of seconds above zero")
+    if every_s is not None and not LEAST_EVERY_S <= every_s <= MAX_SECONDS:
+        raise InputError(f"--every {every_s:g}: expected from {LEAST_EVERY_S:g} to {MAX_SECONDS:g} seconds")
+    check_crashes(inputs.faults, {entry.job.id for entry in trace.jobs})
     return Scenario(
         trace.jobs,
         inputs.gpus,
@@ -73,7 +78,7 @@ def guess_format(path: Path | None) -> str:
 
 
 def _tables(inputs: Inputs, kind: str) -> dict[str, ElasticTables] | None:
-    if kind != "pollux":
+    if kind != "pollux" and inputs.profiles is None:
         return None
     if inputs.profiles is None:
         raise InputError("format pollux needs --profiles DIR, the folder with a table folder for each application")

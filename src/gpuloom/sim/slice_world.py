@@ -71,8 +71,9 @@ class SliceWorld:
         }
 
     def hints(self, entry: TraceJob) -> Hints:
-        model = self.cluster.gpus[0].model
-        speeds = dict(self.speeds(entry, model)) if model.mig and entry.job.kind is Kind.SLICEABLE else None
+        if entry.job.kind is not Kind.SLICEABLE:
+            return Hints(length_s=self.alone_s(entry))
+        speeds = {name: dict(self.speeds(entry, model)) for name, model in self.models.items() if model.mig}
         return Hints(length_s=self.alone_s(entry), speeds=speeds)
 
     def probe(self, entries: Sequence[TraceJob], model: GpuModel) -> dict[str, Estimates]:
@@ -114,9 +115,12 @@ class SliceRun:
         return slowest * len(grants) / self.entry.job.gpus * NEIGHBOUR_PENALTY ** len(beside)
 
     def _speed(self, grant: Grant) -> float:
-        if grant.instance is None:
-            return 1.0 if grant.share_pct >= 100 else speed_at(self.world.curve(self.entry), grant.share_pct / 100)
         model = self.world.cluster.gpus[grant.gpu].model
+        if grant.instance is None:
+            workload = self.world.measured(self.entry)
+            if workload is not None and workload.mem_mib > model.mem_mib:
+                return 0.0  # out of memory
+            return 1.0 if grant.share_pct >= 100 else speed_at(self.world.curve(self.entry), grant.share_pct / 100)
         speed = self.world.speeds(self.entry, model).get(grant.instance.profile, 0.0)
         return speed * grant.share_pct / 100
 
@@ -125,6 +129,9 @@ class SliceRun:
 
     def reach_mark(self, now_s: float, grants: Grants) -> tuple[bool, Report | None]:  # noqa: ARG002
         return True, None
+
+    def rewind(self, done: float) -> None:
+        """Its only mark is its end: there is nothing to go back to."""
 
 
 def _curve(speeds: Mapping[str, float]) -> SpeedCurve:

@@ -28,6 +28,9 @@ class JobRun(Protocol):
     def reach_mark(self, now_s: float, grants: Grants) -> tuple[bool, Report | None]:
         """The mark is reached: is the job complete, and what does it tell?"""
 
+    def rewind(self, done: float) -> None:
+        """Whatever it did beyond this amount of work is lost."""
+
 
 class World(Protocol):
     quantum_s: float | None

@@ -61,8 +61,8 @@ class Hints:
 
     length_s: float | None = None
     """Seconds of work left at arrival, alone on what it asks for."""
-    speeds: Mapping[str, float] | None = None
-    """Speed on each slice profile relative to the whole GPU; a profile that is absent lacks the memory."""
+    speeds: Mapping[str, Mapping[str, float]] | None = None
+    """By GPU model: speed on each slice profile relative to the whole GPU; one that is absent lacks the memory."""
     step_s: tuple[float, ...] | None = None
     """Seconds per step at its own batch on 1, 2, 3… GPUs, packed on as few nodes as possible."""
     iterations: tuple[float, ...] | None = None

@@ -1,0 +1,105 @@
+"""A job that behaves like a measured workload: it waits as long for each batch as the shipped figures say.
+
+It keeps gpuloom's contract for jobs: reports, saves when asked to stop, resumes. Its "training" is a counter, so that a
+lost or repeated batch can be seen: every batch is a line in `steps.log`, next to its checkpoint.
+
+    python examples/measured_job.py --workload "resnet 128" --steps 2000
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+from gpuloom.train import checkpoint_dir, on_stop, report, resuming
+from gpuloom.work.figures import WHOLE, load_figures
+
+SLICES = 7
+
+
+def speed_here(workload: str) -> float:
+    """Relative to the whole GPU; of a share under MPS, what the slices say about that part of the SMs."""
+    speeds = load_figures().workloads[workload].speeds
+    profile = os.environ.get("GPULOOM_PROFILE", "whole")
+    share = float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")) / 100
+    if profile != "whole" and profile not in speeds:
+        sys.exit(f"out of memory: {workload} does not fit on {profile}")
+    speed = speeds[WHOLE if profile == "whole" else profile]
+    nearest = min(speeds, key=lambda name: abs(int(name[0]) / SLICES - share))
+    return speed if share == 1 else speed * speeds[nearest]
+
+
+def occupy_the_device() -> object:
+    """On the stand-in for a GPU: be seen as its user, as a CUDA context would be. Keep what this returns."""
+    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
+    if "GPULOOM_STANDIN_STATE" not in os.environ:
+        return None
+    if pipes is None:
+        for device in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","):
+            if ctypes.CDLL("libnvidia-ml.so.1").standinUse(device.encode()) != 0:
+                sys.exit(f"no such device: {device}")
+        return None
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(f"{pipes}/control")
+    share = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")
+    connection.sendall(f"client {os.getpid()} {os.getuid()} {share} none\n".encode())
+    answer = connection.recv(4096).decode()
+    if not answer.startswith("admitted"):
+        sys.exit(f"MPS: {answer}")
+    return connection
+
+
+class Training:
+    def __init__(self, folder: Path) -> None:
+        self.saved, self.steps = folder / "checkpoint.json", folder / "steps.log"
+        self.done = json.loads(self.saved.read_text())["done"] if resuming() and self.saved.exists() else 0
+
+    def save(self) -> None:
+        draft = self.saved.with_suffix(".draft")
+        draft.write_text(json.dumps({"done": self.done}))
+        draft.replace(self.saved)
+
+    def step(self) -> None:
+        self.done += 1
+        with self.steps.open("a") as log:
+            log.write(f"{self.done}\n")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--workload", default="resnet 128")
+    options.add_argument("--steps", type=int, default=1000)
+    options.add_argument("--save-every", type=int, default=100)
+    options.add_argument("--die-at", type=int, help="Exit with 1 at this step, every time: for rehearsing failures.")
+    options.add_argument("--ignore-sigterm", action="store_true", help="Do not stop when asked: likewise.")
+    wish = options.parse_args()
+    stop = False
+
+    def ask() -> None:
+        nonlocal stop
+        stop = not wish.ignore_sigterm
+
+    on_stop(ask)
+    connection = occupy_the_device()
+    training = Training(checkpoint_dir())
+    pace = float(os.environ.get("GPULOOM_PACE", "1"))
+    batch_s = load_figures().workloads[wish.workload].batch_s / speed_here(wish.workload) / pace
+    report(training.done)
+    while training.done < wish.steps and not stop:
+        time.sleep(batch_s)
+        training.step()
+        report(training.done)
+        if training.done == wish.die_at:
+            sys.exit(1)
+        if training.done % wish.save_every == 0:
+            training.save()
+    training.save()
+    del connection
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Measuring jobs side by side at a few MPS levels, and what that says of each on each slice.
+
+A client's share is read when it creates its CUDA context and cannot be changed later, so every level is a restart from
+a checkpoint (MISO, SoCC'22, section 4: levels 100, 50 and 14 % for everybody at once). What is measured is what the
+jobs report: batches done, with the time. A job that reports nothing is measured as nothing.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import pairwise
+from typing import Protocol
+
+from gpuloom.gpus.model import GpuModel
+from gpuloom.live.store import Progress
+from gpuloom.policies.contract import Estimate, Estimates
+from gpuloom.work.model import Job
+
+LEVELS_PCT = (100.0, 50.0, 14.0)
+Rates = Mapping[float, float]
+"""Batches a second by MPS level; a level at which the job did not report twice is absent."""
+
+Predict = Callable[[Sequence[Job], Sequence[Rates], GpuModel], Sequence[Estimates]]
+"""From what was measured of jobs side by side to the speed of each on each profile that has the memory for it."""
+
+UNCERTAIN = 0.2
+"""Half the interval of the simple rule below. Not calibrated: it says that the rule has not been."""
+
+
+class Subjects(Protocol):
+    """The jobs that are measured, in the hands of whoever runs them."""
+
+    def now_s(self) -> float: ...
+    def relaunch(self, job_id: str, share_pct: float | None) -> None:
+        """Have it save, leave, and come back with this share."""
+
+    def is_there(self, job_id: str) -> bool:
+        """It has neither ended nor been told to stop."""
+
+    def is_up(self, job_id: str) -> bool:
+        """It works with the share that it was last given."""
+
+    def progress(self, job_id: str) -> Progress | None: ...
+
+
+def measure(subjects: Subjects, job_ids: Sequence[str], level_s: float) -> Generator[None, None, dict[str, Rates]]:
+    """Rates of those who are still there at the end. Yields whenever there is nothing to do but wait."""
+    rates: dict[str, dict[float, float]] = {job_id: {} for job_id in job_ids}
+    for level_pct in LEVELS_PCT:
+        for job_id in _there(subjects, job_ids):
+            subjects.relaunch(job_id, level_pct)
+        while not all(map(subjects.is_up, _there(subjects, job_ids))):
+            yield
+        began = {job_id: subjects.progress(job_id) for job_id in _there(subjects, job_ids)}
+        until_s = subjects.now_s() + level_s
+        while subjects.now_s() < until_s:
+            yield
+        for job_id in _there(subjects, job_ids):
+            rate = _rate(began.get(job_id), subjects.progress(job_id))
+            if rate is not None:
+                rates[job_id][level_pct] = rate
+    return {job_id: rates[job_id] for job_id in _there(subjects, job_ids)}
+
+
+def _there(subjects: Subjects, job_ids: Sequence[str]) -> list[str]:
+    return [job_id for job_id in job_ids if subjects.is_there(job_id)]
+
+
+def _rate(before: Progress | None, after: Progress | None) -> float | None:
+    """By the job's own clock: when a report is read says nothing about when the batch was done."""
+    if before is None or after is None or after.at_unix_s <= before.at_unix_s or after.step <= before.step:
+        return None
+    return (after.step - before.step) / (after.at_unix_s - before.at_unix_s)
+
+
+def by_share(jobs: Sequence[Job], rates: Sequence[Rates], model: GpuModel) -> list[Estimates]:
+    """The simple rule, until a trained predictor is passed in: a slice of s/7 is as fast as s/7 of the SMs under MPS.
+
+    Straight lines between the measured levels. Without a measurement: in proportion, and nothing is certain.
+    """
+    return [_by_share(job, measured, model) for job, measured in zip(jobs, rates, strict=True)]
+
+
+def _by_share(job: Job, rates: Rates, model: GpuModel) -> Estimates:
+    most = max(profile.slices for profile in model.profiles)
+    full = rates.get(100.0)
+    points = [(0.0, 0.0), *sorted((level / 100, rate / full) for level, rate in rates.items())] if full else []
+    estimates = {}
+    for profile in model.profiles:
+        if profile.mem_mib < (job.mem_mib or 0):
+            continue
+        share = profile.slices / most
+        speed = min(max(_between(points, share), 0.01), 1.0) if points else share
+        near = UNCERTAIN if points else 1.0
+        estimates[profile.name] = Estimate(speed, max(speed - near, 0.01), min(speed + near, 1.0))
+    return estimates
+
+
+def _between(points: Sequence[tuple[float, float]], x: float) -> float:
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if x <= x1:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    return points[-1][1]

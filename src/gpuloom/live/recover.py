@@ -1,0 +1,110 @@
+"""After the runner was killed: the log says what was meant, processes and GPUs say what is; tell the engine the rest.
+
+Living jobs are adopted. Of the others their keepers have written down how they ended. What was instructed and not begun
+is begun; what was begun and not finished (a cut, a probe) is answered with what the hardware shows, or done again.
+"""
+
+import os
+from contextlib import suppress
+from functools import partial
+
+from gpuloom.engine.events import GpuCut, GpuLost, GpuRestored, JobStopped
+from gpuloom.live import processes
+from gpuloom.live.body import LiveJob, LocalBody
+from gpuloom.live.devices import DeviceError
+from gpuloom.live.processes import ProcessId
+from gpuloom.live.store import Launch
+from gpuloom.policies.contract import JobView, Phase
+
+ACTIVE = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
+
+
+def recover(body: LocalBody) -> None:
+    """Bring a body whose engine was replayed from the log into agreement with this machine."""
+    state = body.engine.state
+    # As the log left them: what we tell the engine below must not be mistaken for the past.
+    before = {job_id: view for job_id, view in state.jobs.items() if view.phase in ACTIVE}
+    body.wake_s = state.next_wake_s
+    _adopt_the_living(body, before)
+    body.devices.stop_stray_daemons(body.devices.shared())
+    for gpu in state.gpus:
+        _look_for_what_is_gone(body, gpu)
+    for job_id, view in before.items():
+        if job_id not in body.jobs and job_id in state.jobs and state.jobs[job_id].phase is view.phase:
+            _settle_the_dead(body, view)
+    for gpu in state.gpus:
+        _finish_what_was_begun(body, gpu)
+
+
+def _adopt_the_living(body: LocalBody, views: dict[str, JobView]) -> None:
+    alive = processes.marked(body.store.jobs_dir)
+    for job_id, view in views.items():
+        launch = _current(body, view)
+        keeper = None if launch is None else _keeper(alive.get(launch.folder, []))
+        if launch is None or keeper is None:
+            continue
+        job = LiveJob(job_id, view.held, launch, keeper, up=view.phase is Phase.RUNNING)
+        job.up_by_s = body.now_s() + body.timing.up_s
+        body.jobs[job_id] = job
+        if view.phase is Phase.STOPPING:
+            job.stopping = True
+            body.ask_to_leave(job, save=True)
+        for grant in view.held:
+            with suppress(DeviceError):  # then its daemon is ended as a stray, and the job crashes and comes back
+                body.devices.adopt(grant)
+        del alive[launch.folder]
+    for folder in alive:  # nobody the log knows: a keeper was killed, or its job is over
+        processes.end(folder)
+
+
+def _current(body: LocalBody, view: JobView) -> Launch | None:
+    """The launch of the engine's latest start of the job, if it came to that."""
+    launch = body.store.last_launch(view.id)
+    return launch if launch is not None and launch.start == view.starts else None
+
+
+def _keeper(alive: list[ProcessId]) -> ProcessId | None:
+    """Of a launch's processes the one that leads its session."""
+    for process in alive:
+        try:
+            if os.getsid(process.pid) == process.pid:
+                return process
+        except ProcessLookupError:
+            continue
+    return None
+
+
+def _settle_the_dead(body: LocalBody, view: JobView) -> None:
+    launch = _current(body, view)
+    if launch is not None and launch.started:
+        body.ended(LiveJob(view.id, view.held, launch, None, stopping=view.phase is Phase.STOPPING))
+    elif view.phase is Phase.STOPPING:
+        body.tell(JobStopped(body.now_s(), "it had not been launched", view.id))
+    else:
+        body.start(view.id, view.held)
+
+
+def _look_for_what_is_gone(body: LocalBody, gpu: int) -> None:
+    """A GPU without instances that it should have (after a reboot) is one that was lost and is back, uncut."""
+    view = body.engine.state.gpus[gpu]
+    if view.lost:
+        body.post(partial(body.restore, gpu))
+        return
+    layout = body.devices.look(gpu)
+    if layout is not None and (view.cutting or set(view.actual) <= set(layout)):
+        return
+    body.tell(GpuLost(body.now_s(), "it no longer has what was cut" if layout else "it does not answer", gpu))
+    if layout is not None and body.devices.clear(gpu) is None:
+        body.tell(GpuRestored(body.now_s(), "taken into service again", gpu))
+
+
+def _finish_what_was_begun(body: LocalBody, gpu: int) -> None:
+    view = body.engine.state.gpus[gpu]
+    if view.lost:
+        return
+    layout = body.devices.look(gpu)
+    if layout is not None and (view.cutting or layout != view.actual):
+        body.tell(GpuCut(body.now_s(), "found after the runner was killed", gpu, layout))
+    view = body.engine.state.gpus[gpu]
+    if view.probing:
+        body.probe(gpu, view.tenants)

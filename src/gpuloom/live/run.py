@@ -1,0 +1,204 @@
+"""One run of a list of jobs on this machine: begin it or go on with it, and give the GPUs back at the end."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from gpuloom.engine.events import Event, JobArrived, JobCompleted, JobCrashed
+from gpuloom.engine.log import Header, read, replay
+from gpuloom.engine.machine import Decision, Engine
+from gpuloom.errors import InputError
+from gpuloom.gpus.cluster import Cluster
+from gpuloom.gpus.cutter import Cutter
+from gpuloom.gpus.ownership import Refused
+from gpuloom.live.body import LocalBody, Settings
+from gpuloom.live.clock import Clock
+from gpuloom.live.devices import Devices, insist
+from gpuloom.live.recover import recover
+from gpuloom.live.store import Run, Store, same_work
+from gpuloom.policies.contract import Policy
+from gpuloom.policies.registry import make_policy
+from gpuloom.work.model import Job, Kind
+
+Watch = Callable[[Event | Decision], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a user asks for."""
+
+    jobs: tuple[Job, ...]
+    policy: str
+    seed: int = 0
+    pace: float = 1.0
+    gpus: tuple[int, ...] | None = None
+    """The host's numbers; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    job_id: str
+    state: str
+    """completed, given up, waiting or not submitted."""
+    ended_s: float | None = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    outcomes: tuple[Outcome, ...]
+    not_as_found: tuple[str, ...]
+    """Why a GPU could not be given back."""
+    interrupted: bool
+
+    @property
+    def all_done(self) -> bool:
+        return not self.not_as_found and all(outcome.state == "completed" for outcome in self.outcomes)
+
+
+def run_jobs(
+    wish: Wish,
+    store: Store,
+    cutter: Cutter,
+    settings: Settings,
+    watch: Watch | None = None,
+    on_body: Callable[[LocalBody], None] | None = None,
+) -> Result:
+    """Run to the end, or until the body (which `on_body` is given) is interrupted. Store and cutter are open."""
+    before = store.run()
+    if before is not None:
+        differs = same_work(before, wish.jobs, wish.policy, wish.seed)
+        if differs:
+            raise InputError(f"{store.folder} holds a run with {differs}; go on with that, or name another folder")
+        outcomes = outcomes_of(store, before.jobs)
+        if all(outcome.state in ("completed", "given up") for outcome in outcomes):
+            return Result(outcomes, _give_back(store, cutter, before), interrupted=False)
+    hosts = _hosts(cutter, wish.gpus) if before is None else _found_again(cutter, before)
+    devices = Devices(cutter, hosts, store.mps_dir)
+    if before is None:
+        try:
+            body = _begin(wish, store, devices, _take(devices), settings, watch)
+        except BaseException:
+            devices.leave()  # nothing has begun, so nothing is to be left
+            raise
+    else:
+        body = _go_on(before, store, devices, _take(devices), settings, watch)
+    if on_body is not None:
+        on_body(body)
+    body.run()
+    run = store.run()
+    assert run is not None
+    return Result(outcomes_of(store, run.jobs), tuple(devices.leave()), body.closing)
+
+
+def outcomes_of(store: Store, jobs: Sequence[Job]) -> tuple[Outcome, ...]:
+    """What the log says of every job. Who arrived, crashed last and is unknown to the engine was given up."""
+    found = {job.id: Outcome(job.id, "not submitted") for job in jobs}
+    crashes: dict[str, int] = {}
+    for entry in read(store.lines(), str(store.log_path)):
+        match entry:
+            case JobArrived():
+                found[entry.job.id] = Outcome(entry.job.id, "waiting")
+            case JobCompleted():
+                found[entry.job_id] = Outcome(entry.job_id, "completed", entry.at_s, entry.cause)
+            case JobCrashed():
+                crashes[entry.job_id] = crashes.get(entry.job_id, 0) + 1
+                over = crashes[entry.job_id] > MAX_CRASHES
+                state, ended_s = ("given up", entry.at_s) if over else ("waiting", None)
+                found[entry.job_id] = Outcome(entry.job_id, state, ended_s, entry.cause)
+    return tuple(found[job.id] for job in jobs)
+
+
+MAX_CRASHES = 3
+"""A job that crashes more often is given up: the engine's own default, which a replay uses too."""
+
+
+def check_runnable(jobs: Sequence[Job], path: Path) -> None:
+    for job in jobs:
+        if not job.command:
+            raise InputError(f"{path}: job {job.id} has no command: to be run it needs one, such as python train.py")
+        if job.kind is Kind.ELASTIC:
+            raise InputError(f"{path}: job {job.id} is elastic: this runner only runs rigid and sliceable jobs")
+
+
+def _check_told(policy: Policy, wish: Wish) -> None:
+    """Of what a simulation tells a policy, only the owners' guess of the length can be known here."""
+    unknown = policy.told - {"length_s"}
+    if unknown:
+        raise InputError(
+            f"policy {wish.policy} has to be told {', '.join(sorted(unknown))}, which only a simulation can"
+        )
+    for job in wish.jobs if policy.told else ():
+        if job.estimate_s is None:
+            raise InputError(f"policy {wish.policy} has to know how long jobs are: job {job.id} has no length")
+
+
+def _begin(
+    wish: Wish, store: Store, devices: Devices, cluster: Cluster, settings: Settings, watch: Watch | None
+) -> LocalBody:
+    policy = make_policy(wish.policy, cluster, wish.seed)
+    _check_told(policy, wish)
+    for gpu in cluster.gpus:
+        reason = devices.clear(gpu.index)
+        if reason is not None:
+            raise Refused(f"GPU {devices.hosts[gpu.index]}: {reason}")
+    run = Run(wish.policy, wish.seed, wish.pace, time.time(), settings.working_dir, devices.uuids(), wish.jobs)
+    store.begin(run, Header(_written(cluster), wish.policy, wish.seed))
+    engine = Engine(cluster, policy, max_crashes=MAX_CRASHES)
+    body = LocalBody(engine, devices, store, Clock(run.origin_unix_s, run.pace), settings, watch)
+    body.expect(wish.jobs)
+    return body
+
+
+def _go_on(
+    run: Run, store: Store, devices: Devices, cluster: Cluster, settings: Settings, watch: Watch | None
+) -> LocalBody:
+    store.open_log()
+    lines = store.lines()
+    name = str(store.log_path)
+    engine = replay(lines, name, lambda _: cluster, lambda header, on: make_policy(header.policy, on, header.seed))
+    arrived = {entry.job.id for entry in read(lines, name) if isinstance(entry, JobArrived)}
+    clock = Clock(run.origin_unix_s, run.pace, not_before_s=engine.state.now_s)
+    settings = Settings(settings.timing, run.working_dir, settings.predict)
+    body = LocalBody(engine, devices, store, clock, settings, watch)
+    body.expect(job for job in run.jobs if job.id not in arrived)
+    recover(body)
+    return body
+
+
+def _take(devices: Devices) -> Cluster:
+    cluster = devices.take()
+    if not len(cluster):
+        raise InputError("this host has no GPU to run jobs on")
+    return cluster
+
+
+def _hosts(cutter: Cutter, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
+    there = range(insist(cutter.count))
+    for gpu in wanted or ():
+        if gpu not in there:
+            raise InputError(f"--gpus {gpu}: this host has {len(there)} GPUs; accepted are 0 to {len(there) - 1}")
+    return tuple(there) if wanted is None else wanted
+
+
+def _found_again(cutter: Cutter, run: Run) -> tuple[int, ...]:
+    """Where the run's GPUs are now: numbers may change with a reboot, UUIDs do not."""
+    every = range(insist(cutter.count))
+    numbers = {uuid: host for host, uuid in enumerate(Devices(cutter, every, Path()).uuids())}
+    missing = [uuid for uuid in run.gpus if uuid not in numbers]
+    if missing:
+        raise InputError(f"the run was begun on {', '.join(missing)}, which this host no longer has")
+    return tuple(numbers[uuid] for uuid in run.gpus)
+
+
+def _give_back(store: Store, cutter: Cutter, run: Run) -> tuple[str, ...]:
+    """All jobs have ended; the runner may have been killed before it gave the GPUs back."""
+    return tuple(Devices(cutter, _found_again(cutter, run), store.mps_dir).leave())
+
+
+def _written(cluster: Cluster) -> str:
+    """As people write a cluster, and `explain` reads it."""
+    kinds = groupby(gpu.model.name for gpu in cluster.gpus)
+    return ",".join(f"{len(list(same))}x{name}" for name, same in kinds)

@@ -1,0 +1,203 @@
+"""The state directory of a run: what has to outlive the runner. One runner at a time holds it.
+
+lock            held by the runner
+run.json        what was asked for: jobs, policy, seed, GPUs
+log.jsonl       the engine's log; on disk before anything that it caused is carried out
+jobs/NAME/      checkpoint/, out.log, err.log, and launches/N/ with launch.json, started, progress, exit
+mps/            the MPS daemons' pipes and logs
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpuloom.engine.log import Entry, Header, to_line
+from gpuloom.errors import InputError
+from gpuloom.work.model import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was asked for. A run that goes on must be asked for the same."""
+
+    policy: str
+    seed: int
+    pace: float
+    origin_unix_s: float
+    working_dir: str
+    gpus: tuple[str, ...]
+    """UUIDs, in the order of the engine's indices."""
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    code: int
+    asked: bool
+    """Whether it had been asked to stop before it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    step: int
+    at_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One process of a job, from its start to its end. A start of the engine's may take several (see `probe`)."""
+
+    folder: Path
+    number: int
+    start: int
+    """Which of the engine's starts of the job this belongs to, counted from 1."""
+    share_pct: float | None
+    """The MPS share it runs with, if that is not its grant's: a probe's level."""
+
+    @property
+    def started(self) -> bool:
+        return (self.folder / "started").exists()
+
+    def exit(self) -> Exit | None:
+        """How it ended; None if it has not, or was killed together with its keeper."""
+        found = _json(self.folder / "exit")
+        return None if found is None else Exit(int(found["code"]), bool(found["asked"]))
+
+    def progress(self) -> Progress | None:
+        """Its last report. The job writes that file, so anything may be in it: what is not a report is none."""
+        found = _json(self.folder / "progress")
+        try:
+            return None if found is None else Progress(int(found["step"]), float(found["at_unix_s"]))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+class Store:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.jobs_dir = self.folder / "jobs"
+        self.mps_dir = self.folder / "mps"
+        self.log_path = self.folder / "log.jsonl"
+        self._lock: int | None = None
+        self._log: int | None = None
+
+    def __enter__(self) -> "Store":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise InputError(f"{self.folder}: another gpuloom is running there; expected a folder of its own") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in (self._log, self._lock):
+            if descriptor is not None:
+                os.close(descriptor)
+
+    # ---- the run -----------------------------------------------------------------------------------------------
+
+    def run(self) -> Run | None:
+        """What this directory was begun with; None if it is new."""
+        path = self.folder / "run.json"
+        if not path.exists():
+            return None
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            return TypeAdapter(Run).validate_json(path.read_bytes())
+        except ValidationError:
+            raise InputError(f"{path}: not the description of a gpuloom run") from None
+
+    def begin(self, run: Run, header: Header) -> None:
+        """The log first: whoever finds run.json finds a log too."""
+        self.log_path.unlink(missing_ok=True)
+        self.open_log()
+        self.write(header)
+        _write(self.folder / "run.json", json.dumps(asdict(run)))
+
+    # ---- the log -----------------------------------------------------------------------------------------------
+
+    def lines(self) -> list[str]:
+        return self.log_path.read_text(encoding="utf-8").splitlines(keepends=True)
+
+    def open_log(self) -> None:
+        """Open it for appending, without the half of a line that a killed runner may have left."""
+        self._log = os.open(self.log_path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        content = self.log_path.read_bytes()
+        os.ftruncate(self._log, content.rfind(b"\n") + 1)
+
+    def write(self, *entries: Entry) -> None:
+        assert self._log is not None, "the log is open before anything happens"
+        # One call: an event is in the log as a whole or not at all.
+        data = "".join(map(to_line, entries)).encode()
+        while data:
+            data = data[os.write(self._log, data) :]
+        os.fsync(self._log)
+
+    # ---- jobs --------------------------------------------------------------------------------------------------
+
+    def job_dir(self, job_id: str) -> Path:
+        return self.jobs_dir / _file_name(job_id)
+
+    def checkpoint_dir(self, job_id: str) -> Path:
+        return self.job_dir(job_id) / "checkpoint"
+
+    def last_launch(self, job_id: str) -> Launch | None:
+        folders = sorted((self.job_dir(job_id) / "launches").glob("[0-9]*"), reverse=True)
+        for folder in folders:
+            told = _json(folder / "launch.json")
+            if told is not None:  # else the runner was killed before it launched anything
+                return Launch(folder, int(folder.name), int(told["start"]), told["share_pct"])
+        return None
+
+    def new_launch(self, job_id: str, number: int, start: int, share_pct: float | None) -> Launch:
+        folder = self.job_dir(job_id) / "launches" / f"{number:06}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.checkpoint_dir(job_id).mkdir(exist_ok=True)
+        _write(folder / "launch.json", json.dumps({"start": start, "share_pct": share_pct}))
+        return Launch(folder, number, start, share_pct)
+
+
+def same_work(before: Run, jobs: Sequence[Job], policy: str, seed: int) -> str | None:
+    """What differs between a run and what is asked for now; None if it is the same."""
+    if before.policy != policy:
+        return f"policy {before.policy}"
+    if before.seed != seed:
+        return f"seed {before.seed}"
+    return None if before.jobs == tuple(jobs) else "other jobs"
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    """Written in one piece and then renamed by all of ours; a job's file may be anything."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_suffix(".draft")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+@cache
+def _file_name(job_id: str) -> str:
+    """The name itself where that can be a folder's; else something like it that no other job has."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", job_id):
+        return job_id
+    digest = hashlib.sha256(job_id.encode()).hexdigest()[:12]
+    return f"_{re.sub(r'[^A-Za-z0-9-]', '_', job_id)[:60]}-{digest}"

@@ -1,0 +1,39 @@
+"""How long the runner waits for things, in the engine's seconds. Parameters: a rehearsal shortens them all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from gpuloom.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    grace_s: float = 30.0
+    """From SIGTERM to SIGKILL: so long a job may take to save."""
+    up_s: float = 10.0
+    """A job that has not reported so long after its launch, and lives, is taken to be working."""
+    level_s: float = 10.0
+    """Measuring at one MPS level."""
+    report_s: float = 60.0
+    """Between two measurements of a running job's speed."""
+    restore_s: float = 30.0
+    """After so long a GPU that was given up is looked at again."""
+    poll_real_s: float = 0.05
+    """Between two looks at the processes; of the real clock, whatever the pace."""
+
+
+def with_changes(timing: Timing, changes: Sequence[str]) -> Timing:
+    """Times with `name=seconds` applied, as the command line gives them."""
+    names = [field.name for field in fields(Timing)]
+    for text in changes:
+        name, _, value = text.partition("=")
+        if name not in names:
+            raise InputError(f"--timing {text}: no such time; accepted are {', '.join(names)}")
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds < float("inf"):
+            raise InputError(f"--timing {text}: expected {name}=SECONDS, zero or more")
+        timing = replace(timing, **{name: seconds})
+    return timing

@@ -1,0 +1,138 @@
+"""A runner in its own process on the stand-in's GPUs, jobs for it, and the promises it has to keep."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpuloom.gpus.mps import Daemon
+from gpuloom.live import processes
+from gpuloom.live.store import Store
+from tests.standin.hardware import GPULOOM, Hardware
+
+MEASURED_JOB = Path(__file__).parents[2] / "examples" / "measured_job.py"
+PATIENCE_S = 40.0
+SAVE_EVERY = 20
+QUICK = {"poll_real_s": 0.01, "grace_s": 100.0, "up_s": 200.0, "level_s": 4.0, "report_s": 5.0, "restore_s": 2.0}
+PACE = 40.0
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.005)
+
+
+class Shop:
+    def __init__(self, hardware: Hardware, folder: Path) -> None:
+        self.hardware, self.folder = hardware, folder
+        self.state = folder / "s"
+        self.store = Store(self.state)
+        self.jobs: dict[str, int] = {}
+        self._entries: list[dict[str, Any]] = []
+        self._runners: list[subprocess.Popen[str]] = []
+
+    def close(self) -> None:
+        for runner in self._runners:
+            runner.kill()
+            runner.communicate()
+        processes.end(self.store.jobs_dir)
+        for folder in self.store.mps_dir.glob("*"):
+            Daemon("none", folder).stop()
+
+    def job(self, name: str, workload: str = "resnet 128", steps: int = 60, *words: str, **more: Any) -> None:
+        """A measured job: `words` are further arguments for it, `more` further fields of its entry in the work file."""
+        script = [sys.executable, str(MEASURED_JOB), "--save-every", str(SAVE_EVERY)]
+        command = [*script, "--workload", workload, "--steps", str(steps), *words]
+        self._entries.append({"name": name, "workload": workload, "command": command, **more})
+        self.jobs[name] = steps
+
+    def command(self, name: str, *words: str, **more: Any) -> None:
+        self._entries.append({"name": name, "memory": "4G", "command": list(words), **more})
+
+    def begin(self, policy: str, faults: str = "", pace: float = PACE, **timing: float) -> "subprocess.Popen[str]":
+        work = self.folder / "jobs.json"
+        work.write_text(json.dumps({"jobs": self._entries}))  # JSON is YAML
+        words = [str(GPULOOM), "run", str(work), "--policy", policy, "--state", str(self.state), "--pace", f"{pace:g}"]
+        for name, seconds in (QUICK | timing).items():
+            words += ["--timing", f"{name}={seconds:g}"]
+        environment = self.hardware.environment | {"GPULOOM_STANDIN_FAULTS": faults}
+        runner = subprocess.Popen(
+            [*words, "--output", "json"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self._runners.append(runner)
+        return runner
+
+    def finish(self, runner: "subprocess.Popen[str]", code: int = 0) -> dict[str, Any]:
+        out, err = runner.communicate(timeout=PATIENCE_S)
+        assert (runner.returncode, err) == (code, ""), f"{out}{err}{self.story()}"
+        answer: dict[str, Any] = json.loads(out)
+        return answer
+
+    def run(self, policy: str, code: int = 0, faults: str = "", pace: float = PACE, **timing: float) -> dict[str, str]:
+        """To the end: the state of each job."""
+        answer = self.finish(self.begin(policy, faults, pace, **timing), code)
+        return {row["job"]: row["state"] for row in answer["jobs"]}
+
+    def kill(self, runner: "subprocess.Popen[str]") -> None:
+        runner.send_signal(signal.SIGKILL)
+        runner.communicate()
+
+    # ---- what can be seen --------------------------------------------------------------------------------------
+
+    def events(self, kind: str = "") -> list[dict[str, Any]]:
+        path = self.state / "log.jsonl"
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        entries = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [entry if not kind else entry[kind] for entry in entries if not kind or kind in entry]
+
+    def story(self) -> str:
+        """The log without the decisions, for a test that fails."""
+        return "\n".join(str(entry)[:200] for entry in self.events() if "Decision" not in entry)
+
+    def steps(self, name: str) -> list[int]:
+        path = self.state / "jobs" / name / "checkpoint" / "steps.log"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def check_jobs(self) -> None:
+        """Every measured job was done once, and nothing again that a checkpoint had kept."""
+        completed = [event["job_id"] for event in self.events("JobCompleted")]
+        assert sorted(completed) == sorted(self.jobs)
+        for name, wanted in self.jobs.items():
+            done = 0
+            for step in self.steps(name):
+                last_saved = (done - 1) // SAVE_EVERY * SAVE_EVERY
+                again = (step - 1) % SAVE_EVERY == 0 and last_saved <= step - 1 <= done
+                assert step == done + 1 or again, f"{name}: step {step} after {done}"
+                done = step
+            assert done == wanted
+
+    def check_left_as_found(self, found: "list[dict[str, Any]] | None" = None) -> None:
+        """No process, no MPS daemon, no instance but those that were there."""
+        assert processes.marked(self.store.jobs_dir) == {}
+        assert list((self.state / "mps").glob("*/pipe/*")) == []
+        shown = json.loads(self.hardware.ctl("show").stdout)
+        assert [gpu["pids"] for gpu in shown] == [[] for _ in shown]
+        if found is None:
+            assert [(gpu["mig"], gpu["instances"]) for gpu in shown] == [(False, []) for _ in shown]
+        else:
+            assert [(gpu["mig"], _parts(gpu)) for gpu in shown] == [(gpu["mig"], _parts(gpu)) for gpu in found]
+        assert list((self.hardware.folder / "state").glob("*.json")) == []
+
+
+def _parts(gpu: dict[str, Any]) -> list[tuple[int, str]]:
+    return sorted((part["start"], part["profile"]) for part in gpu["instances"])
+
+
+def ended(pid: int) -> bool:
+    return processes.born_ticks(pid) is None
+
+
+def interrupt(runner: "subprocess.Popen[str]") -> None:
+    os.kill(runner.pid, signal.SIGINT)

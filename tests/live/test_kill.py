@@ -1,0 +1,83 @@
+"""kill -9 of the runner at seeded moments, then the same command again, until all is done.
+
+Every job is finished once, nothing is lost beyond its last checkpoint, and the hardware is as it was found.
+"""
+
+import random
+import time
+
+import pytest
+
+from gpuloom.live import processes
+from tests.live.chaos import live_through
+from tests.live.shop import SAVE_EVERY, Shop, until
+
+pytestmark = pytest.mark.xdist_group("mps")  # one of these looks at every MPS daemon of the host
+
+
+@pytest.mark.parametrize(
+    ("policy", "seed"), [("static:3,2,2", 1), ("whole-fifo", 2), ("miso-paper", 3), ("miso-paper", 4)]
+)
+def test_killed_and_started_again(shop: Shop, policy: str, seed: int) -> None:
+    dice = random.Random(seed)
+    shop.hardware.install("A100-40GB+resets")
+    shop.job("a", "resnet 128", 200)
+    shop.job("b", "bert 4", 120, submit=5)
+    shop.job("c", "cyclegan 1", 80, submit=10)
+    for _ in range(2):
+        runner = shop.begin(policy)
+        wanted = len(shop.events()) + dice.randint(1, 6)
+        until(lambda: len(shop.events()) >= wanted or runner.poll() is not None, "something happens")  # noqa: B023
+        time.sleep(dice.uniform(0, 0.1))
+        shop.kill(runner)
+    assert set(shop.run(policy).values()) == {"completed"}
+    shop.check_jobs()
+    shop.check_left_as_found()
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_everything_goes_wrong(shop: Shop, seed: int) -> None:
+    """`python -m tests.live.chaos 0 100` lives through more of this."""
+    live_through(shop, seed)
+
+
+def test_jobs_go_on_and_end_while_nobody_watches(shop: Shop) -> None:
+    shop.hardware.install("A100-40GB+resets")
+    shop.job("short", steps=60)
+    shop.job("long", steps=400)
+    runner = shop.begin("static:4,3")
+    until(lambda: bool(shop.steps("short") and shop.steps("long")), "both work")
+    shop.kill(runner)
+    until(lambda: (shop.store.job_dir("short") / "launches/000001/exit").exists(), "the short one has ended")
+    assert shop.events("JobCompleted") == []
+    assert set(shop.run("static:4,3").values()) == {"completed"}
+    assert len(list(shop.store.job_dir("short").glob("launches/*"))) == 1
+    shop.check_jobs()
+    shop.check_left_as_found()
+
+
+def test_after_a_reboot(shop: Shop) -> None:
+    """Neither processes nor instances are left: jobs resume from their checkpoints, and nobody is blamed."""
+    shop.hardware.install("A100-40GB+resets")
+    shop.job("a", steps=200)
+    shop.job("b", steps=200)
+    runner = shop.begin("static:4,3")
+    until(lambda: min(len(shop.steps("a")), len(shop.steps("b"))) > SAVE_EVERY, "both have saved")
+    shop.kill(runner)
+    processes.end(shop.store.jobs_dir)
+    shop.hardware.ctl("reset", "0")
+    assert set(shop.run("static:4,3").values()) == {"completed"}
+    assert shop.events("JobCrashed") == []
+    shop.check_jobs()
+    shop.check_left_as_found()
+
+
+def test_a_finished_run_is_not_run_again(shop: Shop) -> None:
+    shop.hardware.install("A100-40GB+resets")
+    shop.job("a", steps=20)
+    assert shop.run("whole-fifo") == {"a": "completed"}
+    before = shop.events()
+    assert shop.run("whole-fifo") == {"a": "completed"}
+    assert shop.events() == before
+    assert shop.steps("a") == list(range(1, 21))
+    shop.check_left_as_found()

@@ -1,0 +1,57 @@
+"""The job's side: silent outside gpuloom, the contract's files and variables inside."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuloom import train
+
+
+def test_outside_gpuloom_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GPULOOM_PROGRESS", "GPULOOM_RESUME", "GPULOOM_CHECKPOINT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    train.report(3)
+    assert list(tmp_path.iterdir()) == []
+    assert not train.resuming()
+    assert train.checkpoint_dir() == Path()
+
+
+def test_the_last_report_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GPULOOM_PROGRESS", str(tmp_path / "progress"))
+    train.report(1)
+    train.report(2, loss=0.5)
+    (path,) = tmp_path.iterdir()
+    told = json.loads(path.read_text())
+    assert (told["step"], told["loss"]) == (2, 0.5)
+    assert told["at_unix_s"] > 0
+
+
+def test_resuming_and_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GPULOOM_RESUME", "1")
+    monkeypatch.setenv("GPULOOM_CHECKPOINT_DIR", str(tmp_path))
+    assert train.resuming()
+    assert train.checkpoint_dir() == tmp_path
+
+
+def test_the_callback_is_called_once() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    calls: list[int] = []
+    try:
+        train.on_stop(lambda: calls.append(1))
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert calls == [1]
+
+
+def test_importing_it_loads_nothing_else_of_gpuloom() -> None:
+    program = "import sys, gpuloom.train; print(sorted(m for m in sys.modules if m.startswith(('gpuloom.', 'numpy'))))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['gpuloom.train', 'gpuloom.train.job']"
