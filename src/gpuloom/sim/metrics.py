@@ -103,21 +103,22 @@ class Metrics(Watcher):
 
     def event(self, event: Event) -> None:
         at_s = event.at_s
-        if isinstance(event, (GpuLost, GpuRestored, CutFailed)):  # a union would be slower, and this is hot
-            self._lost = sum(gpu.lost for gpu in self._engine.state.gpus.values())
-        if self.curves is None:
-            if not isinstance(event, JobArrived):
-                return  # a fault before the first job: the run has not begun
-            self.curves = Curves(4, at_s)
-        self.curves.advance(at_s, self._levels)
+        if self.curves is not None:
+            self.curves.advance(at_s, self._levels)
+        # The three that every job brings come first: this is the hottest place of a long trace.
         if isinstance(event, JobStarted):
             self._first_start_s.setdefault(event.job_id, at_s)
+        elif isinstance(event, JobArrived):
+            if self.curves is None:  # the run begins; a fault before the first job is not part of it
+                self.curves = Curves(4, at_s)
         elif isinstance(event, JobCompleted):
             self._complete(event.job_id, at_s)
-        if isinstance(event, (JobCompleted, JobStopped, JobCrashed)):
             self._touched.update(self._seats.pop(event.job_id, ()))
-        elif isinstance(event, (GpuCut, CutFailed, GpuLost, GpuRestored)):
+        elif isinstance(event, JobStopped | JobCrashed):
+            self._touched.update(self._seats.pop(event.job_id, ()))
+        elif isinstance(event, GpuCut | CutFailed | GpuLost | GpuRestored):
             self._touched.add(event.gpu)
+            self._lost = sum(gpu.lost for gpu in self._engine.state.gpus.values())
         self._update_levels()
 
     def _update_levels(self) -> None:
