@@ -20,6 +20,7 @@ from gpuloom.cli.policies import policies
 from gpuloom.cli.run import run
 from gpuloom.cli.schema import schema
 from gpuloom.cli.simulate import simulate
+from gpuloom.cli.train_predictor import train_predictor
 from gpuloom.errors import InputError
 
 # Our linear algebra is on tiny matrices, where threads only get in each other's way. Read when numpy is loaded.
@@ -39,6 +40,7 @@ app.command()(explain)
 app.command()(policies)
 app.command()(schema)
 app.command()(gpus)
+app.command("train-predictor")(train_predictor)
 app.command()(doctor)
 app.add_typer(layout.app, name="layout")
 
