@@ -30,10 +30,10 @@ from gpuloom.errors import InputError
 from gpuloom.perf.set_net import Recipe
 from gpuloom.perf.slice_errors import Errors, judge, small_slice_fit, together
 from gpuloom.perf.slice_training import train, train_trend
-from gpuloom.perf.slices import SlicePredictor
-from gpuloom.perf.training_table import probe_of
+from gpuloom.perf.slices import SlicePredictor, relative_latencies, speeds_from, trend_outputs
+from gpuloom.perf.training_table import Bools, Table, probe_of
 from gpuloom.work.figures import load_figures
-from gpuloom.work.mps_mixes import MeasuredMix, all_families, read_mixes
+from gpuloom.work.mps_mixes import MeasuredMix, read_mixes
 from gpuloom.work.predictor_weights import load_weights
 
 FOLDS = 5
@@ -84,15 +84,19 @@ def unknown_families(training: Mixes, test: Mixes) -> dict[str, object]:
     """The trend, on families that it has never seen."""
     gauged: dict[str, Errors] = {}
     bare: dict[str, Errors] = {}
-    for family in all_families(test):
+    exact: list[float] = []
+    table = Table.of(test, FIGURES)
+    for at, family in enumerate(table.families):
         predictor = train_trend(training, FIGURES, without_family=family)
         gauged[family] = judge(predictor, test, FIGURES, only_family=family)
         bare[family] = judge(predictor, test, FIGURES, only_family=family, use_gauges=False)
+        exact.append(error_of_exact_solo(predictor, table, table.family == at))
     return {
         "mae_family_out": fmean(errors.mae for errors in gauged.values()),
         "interval_coverage_family_out": fmean(errors.coverage for errors in gauged.values()),
         "family_out": described(together(list(gauged.values())))
         | {
+            "mae_if_solo_slowdown_were_exact": fmean(exact),
             "by_family": {family: short(errors) for family, errors in gauged.items()},
             "without_gauge": {
                 "mae": fmean(errors.mae for errors in bare.values()),
@@ -100,6 +104,13 @@ def unknown_families(training: Mixes, test: Mixes) -> dict[str, object]:
             },
         },
     }
+
+
+def error_of_exact_solo(predictor: SlicePredictor, table: Table, mine: Bools) -> float:
+    """What is left if the crowd were undone without error: a bound for any trend like ours."""
+    solo = table.means.solo[table.workload][mine]
+    guess = relative_latencies(speeds_from(trend_outputs(predictor.solo, solo), predictor.small))
+    return float(np.nanmean(np.abs(guess - relative_latencies(table.speeds[mine]))))
 
 
 def short(errors: Errors) -> dict[str, float]:

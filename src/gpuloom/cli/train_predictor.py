@@ -34,9 +34,10 @@ def train_predictor(
     import numpy as np
 
     from gpuloom.cli.progress import bar
+    from gpuloom.perf import slice_training
     from gpuloom.perf.net_training import MEMBERS
     from gpuloom.perf.slice_errors import judge, small_slice_fit
-    from gpuloom.perf.slice_training import RECIPE, train, train_trend
+    from gpuloom.perf.slice_training import train, train_trend
     from gpuloom.work.figures import figures_from_csv, load_figures
     from gpuloom.work.mps_mixes import all_families, read_mixes
     from gpuloom.work.predictor_weights import save_weights
@@ -47,7 +48,7 @@ def train_predictor(
     figures = (figures_from_csv(latencies) if latencies.exists() else load_figures()).workloads
     families = all_families(mixes)
     done = 0
-    with bar("training", MEMBERS * RECIPE.epochs + len(families)) as update:
+    with bar("training", MEMBERS * slice_training.RECIPE.epochs + len(families)) as update:
 
         def tick() -> None:
             nonlocal done
@@ -71,6 +72,7 @@ def train_predictor(
         "errors": {
             "mae_one_network": predictor.familiar.mae,
             "mae_family_out": sum(errors.mae for errors in strangers.values()) / count,
+            "mae_by_family": {family: errors.mae for family, errors in strangers.items()},
             "interval_coverage_family_out": sum(errors.coverage for errors in strangers.values()) / count,
             "small_slices": small_slice_fit(mixes, figures),
         },

@@ -95,7 +95,7 @@ def train(
         for chosen in np.array_split(rng.permutation(len(mixes)), batches):
             rows, y = np.concatenate([mixes[k] for k in chosen]), np.concatenate([targets[k] for k in chosen])
             counts = np.array([len(mixes[k]) for k in chosen], np.intp)
-            _backward(net.layers, gradient.layers, rows, y, _Segments(counts))
+            backward(net.layers, gradient.layers, rows, y, Segments(counts))
             rate = recipe.rate * 0.5 * (1.0 + np.cos(np.pi * step / total))
             step += 1
             first += 0.1 * (gradient.weights - first)
@@ -114,7 +114,7 @@ def _shapes(inputs: int, width: int, outputs: int) -> Iterator[tuple[str, tuple[
     yield from (("out.w", (width, width)), ("out.b", (width,)), ("out2.w", (width, outputs)), ("out2.b", (outputs,)))
 
 
-class _Segments:
+class Segments:
     """Which rows belong to which mix."""
 
     def __init__(self, counts: Counts) -> None:
@@ -136,7 +136,7 @@ def _swish(z: Floats) -> tuple[Floats, Floats]:
     return value, np.asarray(s + value * (1.0 - s), np.float32)
 
 
-def _forward(layers: Layers, x: Floats, mixes: _Segments) -> tuple[Floats, list[tuple[Floats, Floats]]]:
+def _forward(layers: Layers, x: Floats, mixes: Segments) -> tuple[Floats, list[tuple[Floats, Floats]]]:
     """The output, and of every hidden layer its state and slope."""
     kept = [_swish(x @ layers["in.w"] + layers["in.b"])]
     kept.append(_swish(kept[-1][0] @ layers["in2.w"] + layers["in2.b"]))
@@ -148,7 +148,7 @@ def _forward(layers: Layers, x: Floats, mixes: _Segments) -> tuple[Floats, list[
     return _sigmoid(kept[-1][0] @ layers["out2.w"] + layers["out2.b"]), kept
 
 
-def _backward(layers: Layers, gradient: Layers, x: Floats, y: Floats, mixes: _Segments) -> None:
+def backward(layers: Layers, gradient: Layers, x: Floats, y: Floats, mixes: Segments) -> None:
     """Fills in the gradient of the mean absolute error."""
     out, kept = _forward(layers, x, mixes)
 

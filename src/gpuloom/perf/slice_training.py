@@ -24,6 +24,8 @@ from gpuloom.work.mps_mixes import MeasuredMix
 
 RIDGES, LENGTHS, NOISES = (3.0, 10.0, 30.0, 100.0), (0.3, 0.5, 0.8), (0.003, 0.01, 0.03)
 """Among which the smoothness is chosen."""
+FEWEST_FAMILIES = 3
+"""Below, nothing is left to learn from when one is left out and another is predicted."""
 RECIPE = Recipe()
 
 
@@ -32,14 +34,14 @@ def train(
     figures: MeasuredSpeeds,
     rng: np.random.Generator,
     *,
-    recipe: Recipe = RECIPE,
+    recipe: Recipe | None = None,
     members: int = MEMBERS,
     tick: Tick = lambda: None,
 ) -> SlicePredictor:
     """Networks and trend. `tick` is called members x epochs times."""
     table = Table.of(mixes, figures)
     solo, small, spread = _train_trend(table)
-    familiar = train_familiar(table, small, rng, recipe, members, tick)
+    familiar = train_familiar(table, small, rng, recipe or RECIPE, members, tick)
     return SlicePredictor(frozenset(table.families), solo, small, spread, familiar)
 
 
@@ -53,6 +55,12 @@ def train_trend(
 
 
 def _train_trend(table: Table) -> tuple[SoloModel, SmallSlices, Spread]:
+    alone = {int(family) for family in table.family_of_workload[np.isfinite(table.means.solo)]}
+    if len(alone) < FEWEST_FAMILIES:
+        raise InputError(
+            f"too few model families were measured alone to train on: found {len(alone)},"
+            f" expected mixes of one job from at least {FEWEST_FAMILIES} families"
+        )
     smoothness = choose_smoothness(table)
     everybody = np.ones(len(table.workloads), bool)
     model = _fit(table, np.ones(len(table.jobs), bool), everybody, smoothness)
@@ -93,8 +101,6 @@ def _step_one(table: Table, rows: Bools, strength: float) -> tuple[Ridges, Ridge
 
 def _step_two(table: Table, workloads: Bools, smoothness: Smoothness) -> Trend:
     known = workloads & np.isfinite(table.means.solo)
-    if np.count_nonzero(known) < 2:
-        raise InputError("too few workloads were measured alone to train on: expected mixes of one job of at least two")
     return fit_trend(table.means.solo[known], table.means.latencies[known], smoothness)
 
 

@@ -3,7 +3,7 @@
 Step one, quadratic ridge regression for each number of jobs: from its slowdowns in the mix to the *solo slowdown*, how
 much slower it would be at 14 % than at 100 % if it were alone. Step two, kernel ridge regression over the measured
 workloads: from the solo slowdown to its latency on 7g and 4g relative to 3g. Both are smooth and small, because there
-are few models to learn from; even with the exact solo slowdown the mean error is about 0.029 of relative latency for a
+are few models to learn from; even with the exact solo slowdown the mean error is 0.027 of relative latency for a
 model that was left out, since how much memory bandwidth a job needs does not show under MPS.
 """
 

@@ -7,6 +7,7 @@ is in `perf.slices`.
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,10 @@ def load_weights(path: Path = SHIPPED, without_family: str | None = None) -> Wei
     """The weights trained on everything, or those that have never seen one family."""
     expected = "weights written by `gpuloom train-predictor`"
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened:  # by us, because numpy leaves a broken file open
+            file = np.load(opened, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise ValueError("one array, not a file of several")
             about = json.loads(str(file[ABOUT]))
             wanted = _prefix(without_family)
             arrays = {name.removeprefix(wanted): file[name] for name in file.files if name.startswith(wanted)}
@@ -42,7 +46,7 @@ def load_weights(path: Path = SHIPPED, without_family: str | None = None) -> Wei
         raise InputError(f"{path} does not exist: expected {expected}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or error}): expected {expected}") from None
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
         raise InputError(f"{path} is not a file of {expected}") from None
     if not arrays:
         known = ", ".join(about.get("families", []))
