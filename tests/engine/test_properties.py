@@ -151,7 +151,7 @@ def live(kind: type[Wild], seed: int, when: When = ON_EVENTS, jobs: int = 12) ->
     dice, cluster, log = Random(seed), parse_cluster(GPUS), io.StringIO()
     engine = Engine(cluster, kind(cluster, seed, when))
     log.write(to_line(Header(GPUS, "wild", seed, when.every_s)))
-    world = SliceWorld(load_figures(), cluster, Costs(checkpoint_s=dice.choice((0.0, 3.0))), AuthorsError(seed))
+    world = SliceWorld(load_figures(), cluster, Costs(checkpoint_s=dice.choice((0.0, 3.0))), lambda: AuthorsError(seed))
     body = VirtualBody(engine, world, world.costs, [Checker(engine), LogWriter(log)], faults(dice, jobs))
     body.run(trace(dice, jobs))
     check_invariants(engine)

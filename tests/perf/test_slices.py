@@ -1,4 +1,4 @@
-"""The slice predictor: what must hold for any mix, what it says of its own error, and that memory beats it."""
+"""The slice predictor: what must hold for any mix, and what it says of its own error."""
 
 import json
 from functools import lru_cache
@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import find
-from gpuloom.perf.memory import SpeedMemory, fingerprint
 from gpuloom.perf.set_net import Recipe, Segments, SetNet, backward
 from gpuloom.perf.slice_errors import judge, small_slice_fit, together
 from gpuloom.perf.slice_training import train, train_trend
-from gpuloom.perf.slices import MpsSpeeds, SlicePredictor, SliceSpeeds, Speed
+from gpuloom.perf.slices import MpsSpeeds, SlicePredictor, SliceSpeeds
+from gpuloom.perf.speed import Estimate
 from gpuloom.perf.spread import SLICES
 from gpuloom.work.figures import load_figures
-from gpuloom.work.model import Job
 from gpuloom.work.mps_mixes import MeasuredMix, read_mixes
 from gpuloom.work.predictor_weights import load_weights
 from tests.perf.made_up_mixes import FIGURES, made_up_mixes
@@ -59,7 +58,7 @@ def test_permuting_the_jobs_permutes_the_answers(
 def test_a_larger_slice_is_never_slower(mix: list[MpsSpeeds], beside: list[MpsSpeeds]) -> None:
     for answer in shipped().predict(mix, beside):
         assert list(answer.speeds) == [7, 4, 3, 2, 1]
-        assert answer[7] == Speed(1.0, 1.0, 1.0)
+        assert answer[7] == Estimate(1.0, 1.0, 1.0)
         assert all(larger.speed >= smaller.speed for larger, smaller in pairwise(answer.speeds.values()))
         assert all(0 <= low <= speed <= high < 2 and speed > 0 for speed, low, high in answer.speeds.values())
 
@@ -223,57 +222,6 @@ def test_anyone_can_train_the_shipped_trend_again(measured: tuple[MeasuredMix, .
     assert values(SlicePredictor.from_arrays(again).predict(mix)) == pytest.approx(
         values(shipped("bert").predict(mix)), abs=1e-3
     )
-
-
-def test_memory_beats_the_prediction() -> None:
-    memory = SpeedMemory()
-    predicted = shipped().predict([MpsSpeeds(1, 0.8, 0.4)])[0]
-    assert memory.correct("resnet 128", predicted, A100) is predicted
-    memory.observe("resnet 128", "3g.20gb", 0.9)
-    corrected = memory.correct("resnet 128", predicted, A100)
-    assert corrected[3].speed == corrected.profiles["3g.20gb"].speed == 0.9
-    assert corrected[2] == predicted[2]
-    assert memory.correct("resnet 256", predicted, A100) is predicted
-
-
-def test_a_slice_that_it_ran_on_has_the_memory() -> None:
-    memory = SpeedMemory()
-    predicted = shipped().predict([MpsSpeeds(1, 0.8, 0.4, 6000)])[0]
-    memory.observe("w", "1g.5gb", 0.3)
-    memory.observe("w", "1g.10gb", 0.35)
-    corrected = memory.correct("w", predicted, A100)
-    assert 1 not in predicted.speeds
-    assert corrected[1].speed == 0.3
-    assert corrected.profiles["1g.10gb"].speed == 0.35
-
-
-@given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=30))
-def test_memory_is_a_running_mean_that_grows_surer(runs: list[float]) -> None:
-    memory = SpeedMemory()
-    for speed in runs:
-        memory.observe("w", "2g.10gb", speed)
-    seen = memory.recall("w", "2g.10gb")
-    assert seen is not None
-    assert seen.runs == len(runs)
-    assert seen.mean == pytest.approx(fmean(runs))
-    assert seen.squares == pytest.approx(sum((speed - fmean(runs)) ** 2 for speed in runs), abs=1e-9)
-    surer = seen.with_run(seen.mean).speed
-    assert surer.high - surer.low < seen.speed.high - seen.speed.low or seen.speed.low == 0
-    copied = SpeedMemory.from_rows(json.loads(json.dumps(memory.rows())))
-    assert copied.recall("w", "2g.10gb") == seen
-    assert len(copied) == 1
-
-
-def test_memory_refuses_what_is_no_speed() -> None:
-    for speed in (0.0, -0.1, 11.0, float("nan")):
-        with pytest.raises(ValueError, match="must be from 0 to 10"):
-            SpeedMemory().observe("w", "2g.10gb", speed)
-
-
-def test_fingerprints() -> None:
-    assert fingerprint(Job("a", workload="resnet 128", command=("python", "x.py"))) == "resnet 128"
-    assert fingerprint(Job("a", command=("python", "x.py"))) == "python x.py"
-    assert fingerprint(Job("a")) is None
 
 
 def test_slices_are_those_of_the_catalogue() -> None:

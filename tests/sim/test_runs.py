@@ -1,6 +1,7 @@
 """Whole runs: repeatable to the byte, sound under every policy, and no larger at the end than they need be."""
 
 import io
+from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from gpuloom.engine.log import replay
 from gpuloom.engine.machine import Engine
+from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.sim.body import VirtualBody
 from gpuloom.sim.compare import for_people, mean_and_error, read_done, run_all, summarise, tasks_for
@@ -129,14 +131,62 @@ def test_a_policy_that_completes_nothing_is_shown_as_such(tmp_path: Path) -> Non
 def test_ctrl_c_ends_the_workers() -> None:
     tasks = tasks_for(SMALL, ["whole-fifo", "oracle"], [1, 2, 3], timelines=False)
 
+    workers = []
+
     def interrupt(done: int) -> None:  # noqa: ARG001
+        workers.extend(active_children())
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run_all(tasks, 2, on_progress=interrupt)
-    for worker in active_children():
-        worker.join(30)
-    assert not active_children()
+    assert workers
+    for worker in workers:
+        worker.join(30)  # the pool waits for them too, and whoever comes second is not told that they have ended
+        stat = Path(f"/proc/{worker.pid}/stat")
+        assert not stat.exists() or ") Z " in stat.read_text()
+
+
+@pytest.mark.parametrize("policy", ["miso", "miso-paper"])
+def test_probes_can_be_measured_or_assumed(policy: str, data_dir: Path) -> None:
+    """Real errors are drawn from measured mixes; they are the default where the trace comes with some."""
+    inputs = Inputs(data_dir / "miso", jobs=40, gpus="4xA100-40GB")
+    mixes = str(data_dir / "miso" / "mps_mixes.csv")
+    told = [
+        simulate(load(replace(inputs, probe=probe), 1), policy, 1).summary.avg_jct_s
+        for probe in (None, mixes, "authors")
+    ]
+    assert told[0] == told[1] != told[2]
+
+
+def test_a_probe_that_cannot_be_simulated() -> None:
+    with pytest.raises(InputError, match=r"--probe nobody.csv: expected authors, or a CSV file of measured mixes"):
+        load(replace(SMALL, probe="nobody.csv"), 1)
+
+
+def test_guesses_are_off_by_at_most_the_factor() -> None:
+    entries = load(replace(SMALL, guesses=2.0), 1).trace
+    ratios = [(entry.job.estimate_s or 0) / (entry.length_s or 1) for entry in entries]
+    assert 0.5 <= min(ratios) < 0.8
+    assert 1.3 < max(ratios) <= 2.0
+    assert [entry.job.estimate_s for entry in load(replace(SMALL, guesses=1.0), 1).trace] == [
+        pytest.approx(entry.length_s) for entry in entries
+    ]
+    with pytest.raises(InputError, match="expected a factor from 1"):
+        load(replace(SMALL, guesses=0.5), 1)
+
+
+def test_a_cut_beside_costs_what_it_is_said_to() -> None:
+    """On MIG nothing; the same cuts with a price can only be slower."""
+    free, dear = (
+        simulate(load(replace(SMALL, costs=costs), 1), "static:3,2,2", 1).summary.avg_jct_s or 0
+        for costs in ((), ("stay_s=50",))
+    )
+    assert free <= dear
+    free, dear = (
+        simulate(load(replace(SMALL, costs=costs), 1), "miso", 1).summary.avg_jct_s or 0
+        for costs in ((), ("stay_s=50",))
+    )
+    assert free < dear
 
 
 def test_the_standard_error_is_that_of_the_mean() -> None:

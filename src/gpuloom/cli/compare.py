@@ -24,6 +24,8 @@ def compare(
     gap_s: inputs.Gap = None,
     profiles: inputs.Profiles = None,
     every: inputs.Every = None,
+    probe: inputs.Probe = None,
+    guesses: inputs.Guesses = None,
     cost: inputs.Cost = None,
     fault: inputs.Fault = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes at once.")] = os.cpu_count() or 1,
@@ -50,7 +52,7 @@ def compare(
     first = baseline or names[0]
     if first not in names:
         raise InputError(f"--baseline {first}: is not among --policies {' '.join(names)}")
-    given = inputs.gather(trace, format, gpus, jobs, gap_s, profiles, every, cost, fault)
+    given = inputs.gather(trace, format, gpus, jobs, gap_s, profiles, every, probe, guesses, cost, fault)
     tasks = tasks_for(given, names, inputs.parse_seeds(seeds), timelines=report is not None)
     with bar("runs", len(tasks)) as update:
         results = run_all(tasks, workers, done, update)

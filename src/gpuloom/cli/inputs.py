@@ -27,9 +27,21 @@ Profiles = Annotated[Path | None, typer.Option("--profiles", help="Measured tabl
 Every = Annotated[float | None, typer.Option("--every", help="Ask the policy every so many seconds, not on events.")]
 Cost = Annotated[
     list[str] | None,
+    typer.Option("--cost", help="NAME=SECONDS: start_s, restart_s, checkpoint_s, cut_s, stay_s, mps_start_s, probe_s."),
+]
+Probe = Annotated[
+    str | None,
     typer.Option(
-        "--cost", help="NAME=SECONDS: start_s, restart_s, checkpoint_s, cut_s, mps_start_s, probe_s. Repeatable."
+        "--probe",
+        help="How simulated probes err: `authors` (by 0.016, as MISO's authors assumed) or a CSV of mixes, each"
+        " job predicted by weights that never saw its model. Default: TRACE/mps_mixes.csv if it is there (format miso),"
+        " else authors.",
+        show_default=False,
     ),
+]
+Guesses = Annotated[
+    float | None,
+    typer.Option("--guesses", help="Owners guess the length, off by up to this factor. Default: as in the file."),
 ]
 Fault = Annotated[
     list[str] | None,
@@ -47,12 +59,15 @@ def gather(
     gap_s: float | None,
     profiles: Path | None,
     every: float | None,
+    probe: str | None,
+    guesses: float | None,
     cost: list[str] | None,
     fault: list[str] | None,
 ) -> "Inputs":
     from gpuloom.sim.scenario import Inputs
 
-    return Inputs(trace, format, gpus, jobs, gap_s, profiles, every, tuple(cost or ()), tuple(fault or ()))
+    costs, faults = tuple(cost or ()), tuple(fault or ())
+    return Inputs(trace, format, gpus, jobs, gap_s, profiles, every, probe, guesses, costs, faults)
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -22,6 +22,8 @@ def simulate(
     gap_s: inputs.Gap = None,
     profiles: inputs.Profiles = None,
     every: inputs.Every = None,
+    probe: inputs.Probe = None,
+    guesses: inputs.Guesses = None,
     cost: inputs.Cost = None,
     fault: inputs.Fault = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the figures.")] = Output.table,
@@ -43,7 +45,7 @@ def simulate(
     from gpuloom.sim.scenario import load
 
     inputs.check_writable(report, trace_out, log, read=trace)
-    scenario = load(inputs.gather(trace, format, gpus, jobs, gap_s, profiles, every, cost, fault), seed)
+    scenario = load(inputs.gather(trace, format, gpus, jobs, gap_s, profiles, every, probe, guesses, cost, fault), seed)
     for why, count in scenario.skipped.items():
         typer.echo(f"left out, because they {why}: {count}", err=True)
     wants_timeline = report is not None or trace_out is not None

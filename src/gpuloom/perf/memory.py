@@ -1,94 +1,96 @@
-"""What was seen beats what was predicted: the speeds that workloads really had on slices, by fingerprint and profile.
+"""What was seen beats what was predicted: how fast workloads really ran on slices, by fingerprint, GPU and profile.
 
-A running mean with its spread for each (fingerprint, profile). The 90 % interval shrinks with the root of the number of
-runs; until runs say more, they are taken to differ by 3 %, which is an assumption, not a measurement. One memory is for
-one GPU model. Knows no file and no clock: `rows` gives it all as plain data, and `from_rows` takes it back.
+Jobs report batches a second; a relative speed needs what the whole GPU does. Seen there, that is it; otherwise the
+predictions, taken together, say what it would be, and two slices that were seen still correct each other. The 90 %
+interval shrinks with the root of the number of reports; until those say more they are taken to differ by 3 %, which is
+an assumption, not a measurement. Knows no file and no clock.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from math import isfinite, sqrt
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, isfinite, log, sqrt
 
-from gpuloom.gpus.catalogue import base_profiles
 from gpuloom.gpus.model import GpuModel
-from gpuloom.perf.slices import SliceSpeeds, Speed
+from gpuloom.perf.speed import Estimate
 from gpuloom.work.model import Job
 
 RUN_SPREAD = 0.03
-"""Standard deviation of one run's speed, before runs say more; counts as PRIOR_RUNS runs."""
+"""Relative standard deviation of one report, before reports say more; counts as PRIOR_RUNS reports."""
 PRIOR_RUNS = 2.0
 NINETY_PCT = 1.645
-FASTEST = 10.0
-"""A speed above this many whole GPUs is a wrong unit."""
+NOTABLE = 0.01
+"""A mean that moves by less than this part of itself is no news."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Runs of one workload on one profile."""
+    """Reports of one workload on one profile."""
 
     runs: int
     mean: float
     squares: float
     """Sum of squared distances from the mean (Welford)."""
 
-    def with_run(self, speed: float) -> "Seen":
+    def with_run(self, rate: float) -> "Seen":
         runs = self.runs + 1
-        mean = self.mean + (speed - self.mean) / runs
-        return Seen(runs, mean, self.squares + (speed - self.mean) * (speed - mean))
+        mean = self.mean + (rate - self.mean) / runs
+        return Seen(runs, mean, self.squares + (rate - self.mean) * (rate - mean))
 
     @property
-    def speed(self) -> Speed:
-        variance = (PRIOR_RUNS * RUN_SPREAD**2 + self.squares) / (PRIOR_RUNS + self.runs - 1)
-        reach = NINETY_PCT * sqrt(variance / self.runs)
-        return Speed(self.mean, max(0.0, self.mean - reach), self.mean + reach)
+    def reach(self) -> float:
+        """Half of the interval of the mean, as a part of it."""
+        variance = (PRIOR_RUNS * RUN_SPREAD**2 + self.squares / self.mean**2) / (PRIOR_RUNS + self.runs - 1)
+        return NINETY_PCT * sqrt(variance / self.runs)
 
 
-class SpeedMemory:
+class RunMemory:
     """Remembers what it is told, and puts it in the place of predictions."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], Seen] = {}
+        self._seen: dict[tuple[str, str], dict[str, Seen]] = {}
 
-    def __len__(self) -> int:
-        return len(self._seen)
+    def observe(self, fingerprint: str, model: GpuModel, profile: str, batches_per_s: float) -> bool:
+        """A job that had the slice for itself. Returns whether that is news."""
+        if not (isfinite(batches_per_s) and batches_per_s > 0.0):
+            raise ValueError(f"{fingerprint} on {profile} does {batches_per_s} batches a second: must be above 0")
+        seen = self._seen.setdefault((fingerprint, model.name), {})
+        before = seen.get(profile)
+        after = seen[profile] = (before or Seen(0, 0.0, 0.0)).with_run(batches_per_s)
+        return before is None or abs(after.mean - before.mean) > NOTABLE * before.mean
 
-    def observe(self, fingerprint: str, profile: str, speed: float) -> None:
-        """A real run: speed on that profile relative to the whole GPU."""
-        if not (isfinite(speed) and 0.0 < speed <= FASTEST):
-            raise ValueError(f"the speed of {fingerprint} on {profile} is {speed}, but must be from 0 to {FASTEST:g}")
-        before = self._seen.get((fingerprint, profile), Seen(0, 0.0, 0.0))
-        self._seen[fingerprint, profile] = before.with_run(speed)
+    def recall(self, fingerprint: str, model: GpuModel) -> Mapping[str, Seen]:
+        """By profile."""
+        return self._seen.get((fingerprint, model.name), {})
 
-    def recall(self, fingerprint: str, profile: str) -> Seen | None:
-        return self._seen.get((fingerprint, profile))
-
-    def correct(self, fingerprint: str, predicted: SliceSpeeds, model: GpuModel) -> SliceSpeeds:
-        """The prediction, with what was seen in its place; a slice it ran on has the memory, whatever was predicted."""
-        seen = {
-            profile.name: known.speed
-            for profile in model.profiles
-            if (known := self._seen.get((fingerprint, profile.name))) is not None
+    def correct(self, fingerprint: str, model: GpuModel, predicted: Mapping[str, Estimate]) -> dict[str, Estimate]:
+        """Predicted speeds by profile, with what was seen in their place."""
+        seen = self.recall(fingerprint, model)
+        whole = _whole(model, seen, predicted)
+        if whole is None:
+            return {**predicted}
+        rate, reach = whole
+        return {**predicted} | {
+            profile: _relative(known.mean / rate, reach if known.mean == rate else reach + known.reach)
+            for profile, known in seen.items()
         }
-        if not seen:
-            return predicted
-        by_slices = {profile.slices: seen[profile.name] for profile in base_profiles(model) if profile.name in seen}
-        return replace(predicted, speeds={**predicted.speeds, **by_slices}, profiles={**predicted.profiles, **seen})
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Everything, as plain data."""
-        return [
-            {"fingerprint": key[0], "profile": key[1], "runs": seen.runs, "mean": seen.mean, "squares": seen.squares}
-            for key, seen in self._seen.items()
-        ]
 
-    @classmethod
-    def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> "SpeedMemory":
-        memory = cls()
-        for row in rows:
-            seen = Seen(int(row["runs"]), float(row["mean"]), float(row["squares"]))
-            memory._seen[str(row["fingerprint"]), str(row["profile"])] = seen
-        return memory
+def _whole(model: GpuModel, seen: Mapping[str, Seen], predicted: Mapping[str, Estimate]) -> tuple[float, float] | None:
+    """Batches a second on the whole GPU and how far off that may be; None if nothing follows from what was seen."""
+    most = max(profile.slices for profile in model.profiles)
+    for profile in model.profiles:
+        if profile.slices == most and profile.name in seen:
+            return seen[profile.name].mean, 0.0
+    both = [(known.mean, predicted[name]) for name, known in seen.items() if name in predicted]
+    if len(both) < 2:
+        return None
+    rate = exp(sum(log(mean / estimate.speed) for mean, estimate in both) / len(both))
+    reach = sum((estimate.high - estimate.low) / 2 / estimate.speed for _, estimate in both) / len(both) ** 1.5
+    return rate, reach
+
+
+def _relative(speed: float, reach: float) -> Estimate:
+    return Estimate(speed, max(0.0, speed * (1 - reach)), speed * (1 + reach))
 
 
 def fingerprint(job: Job) -> str | None:

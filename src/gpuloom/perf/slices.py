@@ -21,9 +21,8 @@ from gpuloom.perf.mps_mix import Floats, Mix, MpsSpeeds, as_mix, net_inputs
 from gpuloom.perf.set_net import SetNet
 from gpuloom.perf.small_slices import SmallSlices
 from gpuloom.perf.solo import SoloModel
-from gpuloom.perf.spread import SLICES, Speed, Spread, crowd_of
-
-__all__ = ["MpsSpeeds", "SlicePredictor", "SliceSpeeds", "Speed"]
+from gpuloom.perf.speed import Estimate
+from gpuloom.perf.spread import SLICES, Spread, crowd_of
 
 MEASURED_MODEL = find("A100-40GB")
 WHOLE = 7
@@ -36,14 +35,14 @@ SLOWEST = 0.01
 class SliceSpeeds:
     """One job's predicted speeds relative to the whole GPU."""
 
-    speeds: Mapping[int, Speed]
+    speeds: Mapping[int, Estimate]
     """By compute slices of the base profiles (7, 4, 3, 2, 1); one that is absent lacks the memory."""
-    profiles: Mapping[str, Speed]
+    profiles: Mapping[str, Estimate]
     """By name, for every profile of the GPU model that has the memory, variants included."""
     familiar: bool
     """Whether its model is one that the predictor was trained on."""
 
-    def __getitem__(self, slices: int) -> Speed:
+    def __getitem__(self, slices: int) -> Estimate:
         return self.speeds[slices]
 
 
@@ -136,7 +135,7 @@ class SlicePredictor:
 
     def _answer(self, job: MpsSpeeds, familiar: bool, values: Floats, crowd: int) -> SliceSpeeds:
         spread = self.familiar.spread if familiar and self.familiar is not None else self.spread
-        every = {WHOLE: Speed(1.0, 1.0, 1.0)}
+        every = {WHOLE: Estimate(1.0, 1.0, 1.0)}
         every |= {slices: spread(crowd, at, float(values[at])) for at, slices in enumerate(SLICES)}
         need_mib = job.mem_mib or 0
         fits = [profile for profile in self.model.profiles if profile.mem_mib >= need_mib]

@@ -8,12 +8,12 @@ from families left out, with every family counting alike and a stretch that make
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuloom.perf.mps_mix import Floats, Mix
+from gpuloom.perf.speed import Estimate
 
 SLICES = (4, 3, 2, 1)
 """Those with an error: 7g is the unit."""
@@ -26,14 +26,6 @@ STRETCHES = np.arange(0.6, 3.01, 0.05)
 Ints = NDArray[np.intp]
 
 
-class Speed(NamedTuple):
-    """Relative to the whole GPU, with the ends of its 90 % interval."""
-
-    speed: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True, slots=True)
 class Spread:
     edges: Floats
@@ -41,10 +33,10 @@ class Spread:
     reach: Floats
     """For each slice, crowd and bin: how far the interval reaches to either side."""
 
-    def __call__(self, crowd: int, at: int, speed: float) -> Speed:
+    def __call__(self, crowd: int, at: int, speed: float) -> Estimate:
         """A predicted speed on slice number `at` of SLICES, with its interval."""
         reach = float(self.reach[at, crowd, np.searchsorted(self.edges[at], speed)])
-        return Speed(speed, max(0.0, speed - reach), speed + reach)
+        return Estimate(speed, max(0.0, speed - reach), speed + reach)
 
     def to_arrays(self) -> dict[str, Floats]:
         return {"edges": self.edges, "reach": self.reach}

@@ -13,6 +13,7 @@ from gpuloom.gpus.cluster import Cluster, IdleGpus
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.model import Layout
 from gpuloom.perf.goodput_model import GoodputModel
+from gpuloom.perf.speed import Estimate as Estimate
 from gpuloom.work.model import NO_HINTS, Hints, Job
 
 
@@ -36,14 +37,6 @@ class Report:
     goodput: GoodputModel | None = None
     batches_per_s: float | None = None
     """How fast it works on the one device that it has for itself."""
-
-
-class Estimate(NamedTuple):
-    """A predicted speed relative to the whole GPU, with the ends of its 90 % interval."""
-
-    speed: float
-    low: float
-    high: float
 
 
 Estimates = Mapping[str, Estimate]

@@ -1,51 +1,95 @@
 """The best cut of one GPU for given jobs: every maximal layout with a slice for each, and what moving would cost.
 
 Everything is counted in seconds of a whole GPU that are lost over a horizon: a job at speed s loses (1 - s) of it, and
-a job that has to move loses what the move takes.
+a job that has to move loses what the move takes. Cuts are remembered by the kinds of jobs, not by their names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from gpuloom.gpus import layouts
 from gpuloom.gpus.model import GpuModel
 from gpuloom.policies.assignment import best_assignment
+from gpuloom.policies.contract import Estimates
+
+Speeds = Callable[[int, GpuModel], Estimates]
+"""Of a kind of job: what it is believed to do on each profile of that GPU that is for it."""
+MOST_KEPT = 50_000
 
 
 class Seat(NamedTuple):
     """A job as a cut sees it; equal seats are interchangeable."""
 
-    speeds: tuple[tuple[str, float], ...]
-    """By profile, those with enough memory only."""
+    kind: int
+    weight: float
     now: str
     """The profile it has for itself on this GPU; empty if it comes from elsewhere."""
-    weight: float
-    move_s: float
+
+
+Seats = tuple[Seat, ...]
+"""Sorted, so that the same jobs are found again whatever their order."""
 
 
 class Cut(NamedTuple):
     lost_s: float
     profiles: tuple[str, ...]
-    """One for each job, in order."""
+    """One for each seat, in order."""
+
+
+class CutBook:
+    def __init__(self, speeds: Speeds, horizon_s: float, move_s: float, *, every_layout: bool = True) -> None:
+        self._speeds, self._horizon_s, self._move_s = speeds, horizon_s, move_s
+        self._every_layout = every_layout
+        self._cuts: dict[tuple[str, Seats], list[Cut]] = {}
+        self._losses: dict[tuple[str, Seat], Mapping[str, float]] = {}
+
+    def cuts(self, model: GpuModel, seats: Seats) -> list[Cut]:
+        """The best assignment for each multiset of slices that has room for all, the best first."""
+        key = (model.name, seats)
+        found = self._cuts.get(key)
+        if found is None:
+            if len(self._cuts) > MOST_KEPT:
+                self.forget()
+            losses = [self._losses_of(model, seat) for seat in seats]
+            layouts_of_n = slices_by_count(model, self._every_layout).get(len(seats), ())
+            assigned = [best_assignment(losses, profiles) for profiles in layouts_of_n]
+            found = self._cuts[key] = sorted(Cut(*best) for best in assigned if best is not None)
+        return found
+
+    def lost_s(self, model: GpuModel, seats: Seats) -> float | None:
+        """What these jobs lose on this GPU over the horizon; None if they do not all fit."""
+        if not seats:
+            return 0.0
+        cuts = self.cuts(model, seats)
+        return cuts[0].lost_s if cuts else None
+
+    def forget(self) -> None:
+        self._cuts.clear()
+        self._losses.clear()
+
+    def _losses_of(self, model: GpuModel, seat: Seat) -> Mapping[str, float]:
+        key = (model.name, seat)
+        found = self._losses.get(key)
+        if found is None:
+            believed = self._speeds(seat.kind, model).items()
+            found = self._losses[key] = {name: self._loss_s(seat, name, estimate.speed) for name, estimate in believed}
+        return found
+
+    def _loss_s(self, seat: Seat, name: str, speed: float) -> float:
+        moved = seat.now not in ("", name)
+        return seat.weight * (self._horizon_s * (1 - speed) + (self._move_s * speed if moved else 0.0))
 
 
 @lru_cache
-def cuts_of(model: GpuModel) -> dict[int, tuple[tuple[str, ...], ...]]:
-    """Multisets of profiles by number of slices, of all maximal layouts."""
+def slices_by_count(model: GpuModel, every_layout: bool = True) -> dict[int, tuple[tuple[str, ...], ...]]:
+    """Multisets of profiles by number of slices, of all maximal layouts, or of those that MISO's authors knew."""
     found: dict[int, dict[tuple[str, ...], None]] = {}
     for layout in layouts.maximal(model):
-        found.setdefault(len(layout), {})[tuple(sorted(instance.profile for instance in layout))] = None
+        if every_layout or layouts.as_multiset(layouts.slices_of(model, layout)) != UNKNOWN_TO_MISO:
+            found.setdefault(len(layout), {})[tuple(sorted(instance.profile for instance in layout))] = None
     return {count: tuple(cuts) for count, cuts in found.items()}
 
 
-def best_cuts(model: GpuModel, seats: Sequence[Seat], horizon_s: float) -> list[Cut]:
-    """The best assignment for each multiset that has room for all, the best first."""
-    losses = [{name: _lost_s(seat, name, speed, horizon_s) for name, speed in seat.speeds} for seat in seats]
-    found = [best_assignment(losses, profiles) for profiles in cuts_of(model).get(len(seats), ())]
-    return sorted(Cut(*best) for best in found if best is not None)
-
-
-def _lost_s(seat: Seat, name: str, speed: float, horizon_s: float) -> float:
-    moved = seat.now not in ("", name)
-    return seat.weight * (horizon_s * (1 - speed) + (seat.move_s * speed if moved else 0.0))
+UNKNOWN_TO_MISO = (4, 3)
+"""Legal since driver R510, but missing from the authors' table."""

@@ -7,19 +7,14 @@ those the authors knew: all maximal ones but 4g+3g. A job that wants whole GPUs 
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
-from gpuloom.gpus import layouts
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.model import GpuModel
 from gpuloom.policies.assignment import best_assignment
 from gpuloom.policies.contract import ON_EVENTS, JobView, Plan, Reason, View
+from gpuloom.policies.miso_cuts import slices_by_count
 from gpuloom.policies.slicing import Draft, cut_for, draft_of, give_whole, is_settled, pause_youngest, require_mig, show
 from gpuloom.work.model import Kind
-
-UNKNOWN_TO_MISO = (4, 3)
-"""Legal since driver R510, but missing from the authors' table."""
-
 
 Speeds = Mapping[str, float]
 """Relative speed on each profile; a profile that is absent lacks the memory."""
@@ -31,7 +26,7 @@ class MisoRules(ABC):
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
         self.when = ON_EVENTS
         require_mig(cluster)
-        self.tables = {gpu.model.name: known_layouts(gpu.model) for gpu in cluster.gpus}
+        self.tables = {gpu.model.name: slices_by_count(gpu.model, every_layout=False) for gpu in cluster.gpus}
 
     @abstractmethod
     def speeds(self, job: JobView, model: GpuModel) -> Speeds:
@@ -96,14 +91,3 @@ class MisoRules(ABC):
         slowdowns = [{name: 1 / speed for name, speed in known.items()} for known in speeds]
         found = [best_assignment(slowdowns, profiles) for profiles in self.tables[model.name].get(len(speeds), ())]
         return sorted((best[0] / len(speeds), best[1]) for best in found if best is not None)
-
-
-@lru_cache
-def known_layouts(model: GpuModel) -> dict[int, tuple[tuple[str, ...], ...]]:
-    """Multisets of profiles by number of slices, of the maximal layouts that MISO knew."""
-    known: dict[int, dict[tuple[str, ...], None]] = {}
-    for layout in layouts.maximal(model):
-        if layouts.as_multiset(layouts.slices_of(model, layout)) != UNKNOWN_TO_MISO:
-            profiles = tuple(sorted(instance.profile for instance in layout))
-            known.setdefault(len(layout), {})[profiles] = None
-    return {count: tuple(cuts) for count, cuts in known.items()}

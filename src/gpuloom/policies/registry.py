@@ -42,7 +42,7 @@ def make_policy(name: str, cluster: Cluster, seed: int = 0) -> Policy:
         close = get_close_matches(head, known, 1)
         hint = f", did you mean {close[0]}" if close else ""
         raise InputError(f"policy {name!r} is unknown{hint}? Known: {', '.join(known)}, or path/to/file.py:Class")
-    if arg and head not in SPELLING:
+    if arg and head not in SPELLING and head != "miso":
         raise InputError(f"policy {name!r}: {head} takes no argument")
     module, kind_name = POLICIES[head]
     kind = getattr(importlib.import_module(f"gpuloom.policies.{module}"), kind_name)

@@ -75,9 +75,8 @@ def cut_for(view: View, gpu: int, profiles: Mapping[str, str], draft: Draft) -> 
     """Cut the GPU so that every job has an instance of its profile, leaving as many where they are as possible."""
     model = view.cluster.gpus[gpu].model
     busy = frozenset(g.instance for job_id in profiles for g in view.jobs[job_id].grants if g.gpu == gpu and g.instance)
-    layout = nearest(
-        model, view.gpus[gpu].layout, tuple(model.by_name[name].slices for name in profiles.values()), busy
-    )
+    slices = tuple(model.by_name[name].slices for name in profiles.values())
+    layout = nearest(model, view.gpus[gpu].layout, slices, busy)
     assert layout is not None, "profiles come from legal layouts"
     draft.layouts[gpu] = layout
     draft.grants |= _seat(view, gpu, layout, profiles)

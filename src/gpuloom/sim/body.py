@@ -215,7 +215,16 @@ class VirtualBody:
         for step in cut.steps[: len(cut.steps) // 2] if fails else cut.steps:
             layout = apply_step(self.engine.state.cluster.gpus[gpu].model, layout, step)
         kind, cause = (CutFailed, "stopped half-way") if fails else (GpuCut, "cut")
+        if self.costs.stay_s:
+            self._disturb(gpu)
         self._answer(gpu, self.costs.cut_s, lambda: self._tell(kind(self.now_s, cause, gpu, layout)))
+
+    def _disturb(self, gpu: int) -> None:
+        for job_id in self.engine.state.gpus[gpu].tenants:
+            job = self.jobs[job_id]
+            if job.working:
+                job.done -= job.rate * self.costs.stay_s
+                self._rerate(job)
 
     def _answer(self, gpu: int, delay_s: float, act: Callable[[], None]) -> None:
         """Something that ends on a GPU after a while, unless the GPU is lost before."""

@@ -35,8 +35,9 @@ class Task:
     def key(self) -> str:
         """Names the run in a results file: the same contents, policy, seed and version give the same figures."""
         inputs = self.inputs
-        paths = [inputs.trace, inputs.profiles, Path(self.policy.partition(":")[0])]
-        contents = [_digest(path) for path in paths if path is not None and path.exists()]
+        named = (inputs.trace, inputs.profiles, inputs.probe, self.policy.partition(":")[0])
+        paths = [Path(name) for name in named if name is not None]
+        contents = [_digest(path) for path in paths if path.exists()]
         return repr((__version__, replace(inputs, trace=None, profiles=None), self.policy, self.seed, contents))
 
 
@@ -125,8 +126,14 @@ def read_done(path: Path) -> dict[str, Figures]:
 MEANS = "p50_jct_s p99_jct_s avg_wait_s makespan_s stp_per_gpu utilisation p99_slowdown repartitions completed given_up"
 
 
+LARGEST = "max_slowdown max_wait_s"
+
+
 def summarise(rows: Sequence[Figures], baseline: str) -> list[Figures]:
-    """One row per policy: means over seeds with standard errors; ratio and difference to the baseline, seed by seed."""
+    """One row per policy: means over seeds with standard errors; ratio and difference to the baseline, seed by seed.
+
+    Maxima are over all jobs of all seeds.
+    """
     policies = list(dict.fromkeys(row["policy"] for row in rows))
     by_seed = {(row["policy"], row["seed"]): row for row in rows}
     seeds = list(dict.fromkeys(row["seed"] for row in rows))
@@ -142,6 +149,7 @@ def summarise(rows: Sequence[Figures], baseline: str) -> list[Figures]:
         row |= {f"ratio_to_{baseline}": ratio, "ratio_stderr": ratio_error}
         row |= {"difference_s": difference_s, "difference_stderr_s": difference_error_s}
         row |= {name: mean_and_error([run[name] for run in runs])[0] for name in MEANS.split()}
+        row |= {name: max([run[name] or 0.0 for run in runs]) for name in LARGEST.split()}
         table.append(row)
     return table
 

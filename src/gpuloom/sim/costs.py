@@ -17,6 +17,8 @@ class Costs:
     """Saving before a stop. Zero in MISO's accounting, which counts it within the restart."""
     cut_s: float = 4.0
     """One MIG reconfiguration of one GPU, whatever the number of steps."""
+    stay_s: float = 0.0
+    """What a job loses whose instance stays while others of its GPU are cut: nothing, on real MIG."""
     mps_start_s: float = 5.0
     """Starting the MPS daemon for a job that gets a share of a device."""
     probe_s: float = 30.0

@@ -40,6 +40,7 @@ class Summary:
     max_jct_s: float | None
     avg_wait_s: float | None
     p99_wait_s: float | None
+    max_wait_s: float | None
     avg_slowdown: float | None
     p99_slowdown: float | None
     max_slowdown: float | None
@@ -191,6 +192,7 @@ class Metrics(Watcher):
             max_jct_s=max(rows.jct_s, default=None),
             avg_wait_s=_mean(rows.wait_s),
             p99_wait_s=_percentile(rows.wait_s, 99),
+            max_wait_s=max(rows.wait_s, default=None),
             avg_slowdown=_mean(rows.slowdown),
             p99_slowdown=_percentile(rows.slowdown, 99),
             max_slowdown=max(rows.slowdown, default=None),

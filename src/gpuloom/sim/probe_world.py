@@ -8,6 +8,8 @@ model family: no mix in which it takes part was ever trained on.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from gpuloom.perf.training_table import probe_of
 from gpuloom.policies.contract import Estimate, Estimates
 from gpuloom.work.figures import Figures
 from gpuloom.work.model import TraceJob
-from gpuloom.work.mps_mixes import SEATS, MeasuredMix
+from gpuloom.work.mps_mixes import SEATS, MeasuredMix, read_mixes
 from gpuloom.work.predictor_weights import load_weights
 
 PredictorFor = Callable[[str], SlicePredictor]
@@ -53,6 +55,12 @@ class ProbeWorld:
         sizes = [size for size in range(1, SEATS + 1) if (workload, size) in self._drawable]
         nearest = min(sizes, key=lambda size: (abs(size - jobs), -size))
         return rng.choice(self._drawable[workload, nearest])
+
+
+@lru_cache(maxsize=2)
+def probe_world(path: Path) -> ProbeWorld:
+    """From a file, read once however many runs there are."""
+    return ProbeWorld(read_mixes(path))
 
 
 class MeasuredProbe:
@@ -109,6 +117,7 @@ class MeasuredProbe:
         return self._predictors[family]
 
 
+@lru_cache
 def never_saw(family: str) -> SlicePredictor:
     """The shipped weights that were trained without a family, or for one they never had, with everything."""
     about = load_weights().about

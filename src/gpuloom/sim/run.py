@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import TextIO
 
@@ -18,7 +19,7 @@ from gpuloom.sim.body import NO_FAULTS, Faults, VirtualBody, Watcher
 from gpuloom.sim.costs import Costs
 from gpuloom.sim.curves import Curves
 from gpuloom.sim.metrics import Metrics, Outcomes, Summary
-from gpuloom.sim.probes import AuthorsError
+from gpuloom.sim.probes import AuthorsError, Prober
 from gpuloom.sim.slice_world import SliceWorld
 from gpuloom.sim.timeline import Timeline
 from gpuloom.sim.world import World
@@ -37,6 +38,8 @@ class Scenario:
     """The truth about slices; None takes the shipped figures."""
     tables: Mapping[str, ElasticTables] | None = None
     """The truth about elastic jobs; given, the run takes place in that world."""
+    probers: Callable[[int], Prober] = AuthorsError
+    """By seed: who says what a probe would predict."""
     costs: Costs = field(default_factory=Costs)
     every_s: float | None = None
     """Ask the policy every so many seconds, whatever it prefers."""
@@ -126,7 +129,7 @@ def make_world(scenario: Scenario, cluster: Cluster, policy: Policy, seed: int) 
         return ElasticWorld(
             scenario.tables, cluster, adaptive=adaptive, start_s=costs.start_s, restart_s=costs.restart_s
         )
-    return SliceWorld(scenario.figures or load_figures(), cluster, scenario.costs, AuthorsError(seed))
+    return SliceWorld(scenario.figures or load_figures(), cluster, scenario.costs, partial(scenario.probers, seed))
 
 
 class LogWriter(Watcher):

@@ -1,24 +1,33 @@
 """From what a user names (a file, a format, some GPUs) to a scenario that can be run: the place that reads inputs."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.perf.elastic_tables import ElasticTables
 from gpuloom.sim.costs import Costs, with_overrides
 from gpuloom.sim.faults import check_crashes, parse_faults
+from gpuloom.sim.probes import AuthorsError, Prober
 from gpuloom.sim.run import Scenario
 from gpuloom.work.elastic_profiles import read_profiles
-from gpuloom.work.figures import figures_from_csv
+from gpuloom.work.figures import Figures, figures_from_csv, load_figures
+from gpuloom.work.model import TraceJob
 from gpuloom.work.source import MAX_SECONDS
 from gpuloom.work.traces import FORMATS, load_trace
+
+AUTHORS = "authors"
+"""Probes that err as MISO's authors assumed."""
 
 MISO_CONTROL_S = 10.0
 """MISO's controller looks every 10 s (SoCC'22 artifact)."""
 
 POLLUX_COSTS = Costs(start_s=30.0, restart_s=30.0)
 """What Pollux's simulator charges whenever a job's GPUs change (OSDI'21 artifact)."""
+
+MOST_WRONG = 1000.0
 
 LEAST_EVERY_S = 0.01
 """Asking more often would ask of nothing but rounding errors."""
@@ -36,6 +45,10 @@ class Inputs:
     gap_s: float | None = None
     profiles: Path | None = None
     every_s: float | None = None
+    probe: str | None = None
+    """`authors`, or a file of measured mixes; None takes the one that comes with the trace, if there is one."""
+    guesses: float | None = None
+    """Owners guess how long their jobs are, off by up to this factor."""
     costs: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
 
@@ -49,16 +62,18 @@ def load(inputs: Inputs, seed: int) -> Scenario:
     tables = _tables(inputs, kind)
     path = inputs.trace or Path()
     trace = load_trace(path, kind, seed=seed, jobs=inputs.jobs, gap_s=inputs.gap_s)
+    figures = figures_from_csv(path / "mig_batch_latency.csv") if kind == "miso" else None
     sliced = kind in ("miso", "synthetic")
     every_s = inputs.every_s if inputs.every_s is not None else MISO_CONTROL_S if sliced else None
     if every_s is not None and not LEAST_EVERY_S <= every_s <= MAX_SECONDS:
         raise InputError(f"--every {every_s:g}: expected from {LEAST_EVERY_S:g} to {MAX_SECONDS:g} seconds")
     check_crashes(inputs.faults, {entry.job.id for entry in trace.jobs})
     return Scenario(
-        trace.jobs,
+        trace.jobs if inputs.guesses is None else _guessed(trace.jobs, inputs.guesses, seed),
         inputs.gpus,
-        figures=figures_from_csv(path / "mig_batch_latency.csv") if kind == "miso" else None,
+        figures=figures,
         tables=tables,
+        probers=_probers(inputs, kind, figures),
         costs=with_overrides(POLLUX_COSTS if kind == "pollux" else Costs(), inputs.costs),
         every_s=every_s,
         faults=parse_faults(inputs.faults, cluster),
@@ -75,6 +90,35 @@ def guess_format(path: Path | None) -> str:
     if path.suffix not in by_ending:
         raise InputError(f"{path}: its format cannot be told from its name: give --format")
     return by_ending[path.suffix]
+
+
+def _guessed(jobs: Sequence[TraceJob], factor: float, seed: int) -> list[TraceJob]:
+    """With the owners' guesses of the length: off by up to the factor, either way, all errors equally likely."""
+    if not 1 <= factor <= MOST_WRONG:
+        raise InputError(f"--guesses {factor:g}: expected a factor from 1 (they know) to {MOST_WRONG:g}")
+    dice = Random(seed)
+    off = [factor ** dice.uniform(-1, 1) for _ in jobs]
+    return [
+        entry if entry.length_s is None else replace(entry, job=replace(entry.job, estimate_s=entry.length_s * wrong))
+        for entry, wrong in zip(jobs, off, strict=True)
+    ]
+
+
+def _probers(inputs: Inputs, kind: str, figures: Figures | None) -> Callable[[int], Prober]:
+    beside = inputs.trace / "mps_mixes.csv" if inputs.trace is not None and kind == "miso" else None
+    if inputs.probe == AUTHORS or (inputs.probe is None and (beside is None or not beside.exists())):
+        return AuthorsError
+    path = beside if inputs.probe is None else Path(inputs.probe)
+    assert path is not None
+    if not path.is_file():
+        raise InputError(f"--probe {path}: expected {AUTHORS}, or a CSV file of measured mixes")
+
+    def prober(seed: int) -> Prober:
+        from gpuloom.sim.probe_world import MeasuredProbe, never_saw, probe_world
+
+        return MeasuredProbe(probe_world(path), figures or load_figures(), never_saw, seed)
+
+    return prober
 
 
 def _tables(inputs: Inputs, kind: str) -> dict[str, ElasticTables] | None:

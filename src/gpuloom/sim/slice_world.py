@@ -6,8 +6,9 @@ penalty), a workload that nobody measured by the mean of those measured.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from gpuloom.gpus.catalogue import find
 from gpuloom.gpus.cluster import Cluster
@@ -30,14 +31,19 @@ SpeedCurve = tuple[tuple[float, float], ...]
 class SliceWorld:
     quantum_s: float | None = None
 
-    def __init__(self, figures: Figures, cluster: Cluster, costs: Costs, prober: Prober) -> None:
-        self.prober = prober
+    def __init__(self, figures: Figures, cluster: Cluster, costs: Costs, make_prober: Callable[[], Prober]) -> None:
+        self._make_prober = make_prober
         self.figures = figures
         self.cluster = cluster
         self.costs = costs
         self.models = {gpu.model.name: gpu.model for gpu in cluster.gpus}
         self._mean_curve = _mean_curve([_curve(workload.speeds) for workload in figures.workloads.values()])
         self._speeds: dict[tuple[str | None, str], Mapping[str, float]] = {}
+
+    @cached_property
+    def prober(self) -> Prober:
+        """Made when the first probe is: most policies never do."""
+        return self._make_prober()
 
     def admit(self, entry: TraceJob) -> "SliceRun":
         return SliceRun(self, entry)
