@@ -13,24 +13,50 @@ import os
 import socket
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from gpuloom.train import checkpoint_dir, on_stop, report, resuming
 from gpuloom.work.figures import WHOLE, load_figures
 
 SLICES = 7
+LOOK_EVERY_S = 0.1
 
 
-def speed_here(workload: str) -> float:
-    """Relative to the whole GPU; of a share under MPS, what the slices say about that part of the SMs."""
+def speed_here(workload: str, neighbours: int) -> float:
+    """Relative to the whole GPU; under MPS, what the slices say about its part of the SMs: its share at most."""
     speeds = load_figures().workloads[workload].speeds
     profile = os.environ.get("GPULOOM_PROFILE", "whole")
     share = float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")) / 100
     if profile != "whole" and profile not in speeds:
         sys.exit(f"out of memory: {workload} does not fit on {profile}")
-    speed = speeds[WHOLE if profile == "whole" else profile]
-    nearest = min(speeds, key=lambda name: abs(int(name[0]) / SLICES - share))
-    return speed if share == 1 else speed * speeds[nearest]
+    points = [(0.0, 0.0), *sorted((int(name[0]) / SLICES, speed) for name, speed in speeds.items())]
+    part = min(share, 1 / (neighbours + 1))
+    (x0, y0), (x1, y1) = next((low, high) for low, high in pairwise(points) if part <= high[0])
+    return speeds[WHOLE if profile == "whole" else profile] * (y0 + (y1 - y0) * (part - x0) / (x1 - x0))
+
+
+class Neighbours:
+    """How many other clients the MPS daemon has; looked up every now and then."""
+
+    def __init__(self) -> None:
+        self.count, self.until = 0, 0.0
+
+    def __call__(self) -> int:
+        pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
+        if pipes is not None and time.monotonic() >= self.until:
+            servers = ask_mps(pipes, "get_server_list").split()
+            clients = [client for server in servers for client in ask_mps(pipes, f"get_client_list {server}").split()]
+            self.count, self.until = max(len(clients) - 1, 0), time.monotonic() + LOOK_EVERY_S
+        return self.count
+
+
+def ask_mps(pipes: str, command: str) -> str:
+    """As the stand-in's control tool does."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(f"{pipes}/control")
+        connection.sendall(command.encode())
+        return connection.recv(4096).decode()
 
 
 def occupy_the_device() -> object:
@@ -87,10 +113,11 @@ def main() -> None:
     connection = occupy_the_device()
     training = Training(checkpoint_dir())
     pace = float(os.environ.get("GPULOOM_PACE", "1"))
-    batch_s = load_figures().workloads[wish.workload].batch_s / speed_here(wish.workload) / pace
+    alone_s = load_figures().workloads[wish.workload].batch_s / pace
+    neighbours = Neighbours()
     report(training.done)
     while training.done < wish.steps and not stop:
-        time.sleep(batch_s)
+        time.sleep(alone_s / speed_here(wish.workload, neighbours()))
         training.step()
         report(training.done)
         if training.done == wish.die_at:

@@ -7,8 +7,9 @@ import pytest
 
 from gpuloom.cli.main import main
 from gpuloom.perf import slice_training
+from gpuloom.perf.mps_mix import MpsSpeeds
 from gpuloom.perf.set_net import Recipe
-from gpuloom.perf.slices import MpsSpeeds, SlicePredictor
+from gpuloom.perf.slices import SlicePredictor
 from gpuloom.work.predictor_weights import load_weights
 from tests.perf.made_up_mixes import FIGURES, made_up_mixes, write_csv
 

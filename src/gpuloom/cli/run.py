@@ -36,7 +36,7 @@ Times = Annotated[
 
 def run(
     jobs: Jobs = None,
-    policy: Annotated[str, typer.Option("--policy", help="A name from `gpuloom policies`.")] = "miso-paper",
+    policy: Annotated[str, typer.Option("--policy", help="A name from `gpuloom policies`.")] = "miso",
     state: State = Path("gpuloom-run"),
     resume: Resume = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="For policies that throw dice.")] = 0,
@@ -48,7 +48,7 @@ def run(
     """Run a list of commands on this machine's GPUs: queue, probe, cut, launch, checkpoint, move, until all have ended.
 
     \b
-    gpuloom run jobs.yaml --policy miso-paper --state /var/tmp/loom
+    gpuloom run jobs.yaml --state /var/tmp/loom
     gpuloom run jobs.yaml --policy whole-fifo --gpus 0 --timing grace_s=120
     gpuloom run --resume --state /var/tmp/loom
 
@@ -61,11 +61,12 @@ def run(
     from gpuloom.gpus.nvml import NoDriver
     from gpuloom.gpus.ownership import Refused
     from gpuloom.live.body import Settings
+    from gpuloom.live.predict import trained
     from gpuloom.live.run import run_jobs
     from gpuloom.live.store import Store
     from gpuloom.live.timing import Timing, with_changes
 
-    settings = Settings(with_changes(Timing(), timing or ()), str(Path.cwd()))
+    settings = Settings(with_changes(Timing(), timing or ()), str(Path.cwd()), trained)
     asked = None if resume else _wish(jobs, policy, seed, pace, gpus)
     if resume and not (state / "run.json").exists():
         raise InputError(f"{state}: holds no run to go on with; expected the --state of an earlier one")

@@ -72,7 +72,7 @@ def _rate(before: Progress | None, after: Progress | None) -> float | None:
 
 
 def by_share(jobs: Sequence[Job], rates: Sequence[Rates], model: GpuModel) -> list[Estimates]:
-    """The simple rule, until a trained predictor is passed in: a slice of s/7 is as fast as s/7 of the SMs under MPS.
+    """The simple rule, where no trained predictor can be asked: a slice of s/7 is as fast as s/7 of the SMs under MPS.
 
     Straight lines between the measured levels. Without a measurement: in proportion, and nothing is certain.
     """
