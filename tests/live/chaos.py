@@ -40,13 +40,17 @@ def live_through(shop: Shop, seed: int) -> list[str]:
     policy, story = dice.choice(POLICIES), list[str]()
     for name in "abcd":
         deaf = ["--ignore-sigterm"] if dice.random() < 0.2 else []
+        story += ["a deaf job"] * len(deaf)
         shop.job(name, dice.choice(WORKLOADS), dice.randint(30, 200), *deaf, submit=dice.uniform(0, 30))
     for _ in range(dice.randint(1, 4)):
         faults = _faults(dice)
         runner = shop.begin(policy, faults, grace_s=GRACE_S)
-        story += [f"{policy} with {faults or 'no driver error'}", *_disturb(shop, runner, dice, story)]
+        story += [f"{policy} from here", *(f"error at {fault}" for fault in faults.split(",") if fault)]
+        story += _disturb(shop, runner, dice, story)
         shop.kill(runner)
-    states = shop.run(policy, faults=f"{dice.choice(CALLS)}:{dice.randint(1, 6)}:UNKNOWN", grace_s=GRACE_S)
+    last = f"{dice.choice(CALLS)}:{dice.randint(1, 6)}:UNKNOWN"
+    story.append(f"error at {last}")
+    states = shop.run(policy, faults=last, grace_s=GRACE_S)
     assert set(states.values()) == {"completed"}, f"{states}\n{shop.story()}"
     shop.check_jobs()
     shop.check_left_as_found()
@@ -77,7 +81,7 @@ def _disturb(shop: Shop, runner: "subprocess.Popen[str]", dice: random.Random, b
 
 
 def main(first: int, last: int) -> int:
-    tools, broken = build(), 0
+    tools, broken, injected = build(), 0, 0
     for seed in range(first, last + 1):
         with tempfile.TemporaryDirectory(prefix="loom", ignore_cleanup_errors=True) as folder:
             (Path(folder) / "hw").mkdir()
@@ -85,13 +89,14 @@ def main(first: int, last: int) -> int:
             began = time.monotonic()
             try:
                 story = live_through(shop, seed)
+                injected += sum(not word.endswith("from here") for word in story)
                 print(seed, f"fine in {time.monotonic() - began:.1f} s:", "; ".join(story), flush=True)
             except (AssertionError, subprocess.TimeoutExpired) as failure:
                 broken += 1
                 print(seed, "BROKEN:", failure, flush=True)
             finally:
                 shop.close()
-    print(f"{last - first + 1 - broken} of {last - first + 1} fine")
+    print(f"{last - first + 1 - broken} of {last - first + 1} fine; {injected} faults injected")
     return int(broken > 0)
 
 
