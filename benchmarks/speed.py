@@ -14,6 +14,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
+from statistics import median
+
+from gpuloom.engine.state import State
+from gpuloom.gpus.cluster import parse_cluster
+from gpuloom.gpus.grant import Grant
+from gpuloom.gpus.layouts import parse
+from gpuloom.policies.contract import Estimate, JobView, View
+from gpuloom.policies.miso import Miso
+from gpuloom.work.model import Job, Kind
 
 GPULOOM = Path(sys.executable).with_name("gpuloom")
 
@@ -43,6 +53,45 @@ def peak_mib(arguments: list[str]) -> float:
     )
 
 
+def decide_ms(repeats: int = 300) -> dict[str, float]:
+    """`miso` on one GPU with six jobs on slices, all different, when the seventh comes.
+
+    `cold` asks a fresh policy, `known` one that has seen the same six before: it remembers their cuts.
+    """
+    cluster = parse_cluster("1xA100-40GB")
+    model = cluster.gpus[0].model
+    layout = parse(model, "2,1,1,1,1,1")
+    cold, known = [], []
+    for seed in range(repeats):
+        dice = Random(seed)
+        state = State(cluster)
+        state.gpus[0] = state.gpus[0]._replace(layout=layout, actual=layout)
+        for at in range(7):
+            speeds = sorted((dice.uniform(0.15, 1.0) for _ in model.profiles), reverse=True)
+            estimates = {
+                profile.name: Estimate(speed, speed - 0.05, speed + 0.05)
+                for profile, speed in zip(sorted(model.profiles, key=lambda one: -one.slices), speeds, strict=True)
+            }
+            job = Job(f"j{at}", float(at), Kind.SLICEABLE, f"w{at}", mem_mib=4000)
+            state.admit(JobView(job, estimates=estimates))
+            if at < 6:
+                state.plan_grants(job.id, (Grant(0, layout[at]),))
+        view = View(10.0, "benchmark", cluster, state.jobs, state.waiting, state.gpus, state.idle)
+        policy = Miso(cluster)
+        for times in (cold, known):
+            began = time.perf_counter()
+            plan = policy.decide(view)
+            times.append((time.perf_counter() - began) * 1000)
+            assert len(plan.grants) == 7
+    first, *rest = cold  # the first in a process also enumerates the layouts
+    return {
+        "first": first,
+        "cold_median": median(rest),
+        "cold_p95": sorted(rest)[len(rest) * 95 // 100],
+        "known_median": median(known),
+    }
+
+
 def simulate(*arguments: object) -> list[str]:
     return ["simulate", *map(str, arguments), "--output", "json"]
 
@@ -55,7 +104,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--output", choices=["json"], default="json")
     args = parser.parse_args()
-    figures: dict[str, object] = {"help": timed(["--help"], 5)}
+    figures: dict[str, object] = {"help": timed(["--help"], 5), "decide_7_jobs_ms": decide_ms()}
     if args.philly:
         philly = simulate(
             "--trace", args.philly, "--format", "philly", "--gpus", "500x4xV100", "--policy", "whole-fifo"

@@ -89,8 +89,9 @@ def test_demo_needs_nothing_but_itself(tmp_path: Path) -> None:
         [GPULOOM, "demo", "-o", "json"], cwd=tmp_path, env=environment, capture_output=True, check=True
     )
     table = json.loads(done.stdout)
-    assert [row["policy"] for row in table] == ["whole-fifo", "static:3,2,2", "oracle"]
-    assert table[2]["avg_jct_s"] < table[1]["avg_jct_s"] < table[0]["avg_jct_s"]
+    assert [row["policy"] for row in table] == ["whole-fifo", "static:3,2,2", "oracle", "miso"]
+    means = [row["avg_jct_s"] for row in table]
+    assert means == sorted(means, reverse=True)
     assert (tmp_path / "gpuloom-demo.html").stat().st_size > 10_000
     assert b"\x1b" not in done.stdout + done.stderr
 

@@ -13,7 +13,8 @@ from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.layouts import parse
-from gpuloom.policies.contract import Estimate, JobView, Phase, Report
+from gpuloom.gpus.model import GpuModel
+from gpuloom.policies.contract import Estimate, Estimates, JobView, Phase, Report
 from gpuloom.policies.miso import Miso
 from gpuloom.policies.miso_cuts import CutBook, Seat, slices_by_count
 from gpuloom.policies.miso_tuning import LEVERS, Tuning, without
@@ -65,6 +66,10 @@ class Slices(Desk):
         plan = policy.decide(self.view(now_s))
         self.probed = plan.probes
         return {job_id: " ".join(f"{g.gpu} {g.instance}" for g in grants) for job_id, grants in plan.grants.items()}
+
+
+def believed(policy: Miso, job: JobView, model: GpuModel) -> Estimates:
+    return policy.beliefs.of(policy.beliefs.kind(job), model)
 
 
 def known(*speeds: float) -> dict[str, Estimate]:
@@ -203,11 +208,39 @@ def test_who_crashes_without_stating_its_memory_is_tried_on_a_larger_slice() -> 
     desk.state.plan_grants("a", ())
     assert set(desk.decide(policy, 10.0).values()) == {f"0 1g.5gb@{start}" for start in range(7)}
     model = desk.cluster.gpus[0].model
-    assert "1g.5gb" in policy.beliefs.of(desk.state.jobs["a"], model)
+    assert "1g.5gb" in believed(policy, desk.state.jobs["a"], model)
     desk.change("a", crashes=1)
     desk.decide(policy, 20.0)
     for job_id in "ab":  # of one kind
-        assert set(policy.beliefs.of(desk.state.jobs[job_id], model)) == {"7g.40gb", "4g.20gb", "3g.20gb", "2g.10gb"}
+        assert set(believed(policy, desk.state.jobs[job_id], model)) == {"7g.40gb", "4g.20gb", "3g.20gb", "2g.10gb"}
+
+
+def test_the_first_of_its_kind_may_crash_without_confusing_the_others() -> None:
+    """What a kind is believed to need does not change with the job that was the first of it."""
+    desk = Slices("1xA100-40GB")
+    policy = Miso(desk.cluster)
+    for job_id in "abcdefg":
+        desk.come(job_id, "w")
+    desk.change("a", estimates=known(1.0, 0.8, 0.6, 0.4, 0.2))
+    desk.state.plan_grants("a", (Grant(0),))
+    policy.beliefs.learn(desk.view(5.0))
+    desk.state.plan_grants("a", ())
+    desk.decide(policy, 10.0)
+    desk.change("a", crashes=1)
+    desk.decide(policy, 20.0)
+    first, *others = (set(believed(policy, job, desk.cluster.gpus[0].model)) for job in desk.state.jobs.values())
+    assert first == {"7g.40gb", "4g.20gb", "3g.20gb", "2g.10gb"}
+    assert all("1g.5gb" in other for other in others)
+
+
+def test_a_crash_on_the_whole_gpu_says_nothing_about_memory() -> None:
+    desk = Slices("1xA100-40GB")
+    policy = Miso(desk.cluster)
+    desk.come("a", "w", mem_mib=None)
+    desk.decide(policy, 10.0)
+    desk.change("a", crashes=1)
+    desk.decide(policy, 20.0)
+    assert "1g.5gb" in believed(policy, desk.state.jobs["a"], desk.cluster.gpus[0].model)
 
 
 def test_instances_that_stay_keep_their_jobs() -> None:
@@ -265,5 +298,5 @@ def test_jobs_on_unlike_gpus() -> None:
     desk.change("a", estimates=known(1.0, 0.9, 0.8, 0.5, 0.2))
     desk.decide(policy, 10.0)
     view: JobView = desk.state.jobs["a"]
-    assert "3g.20gb" in policy.beliefs.of(view, desk.cluster.gpus[0].model)
-    assert "3g.40gb" in policy.beliefs.of(view, desk.cluster.gpus[1].model)
+    assert "3g.20gb" in believed(policy, view, desk.cluster.gpus[0].model)
+    assert "3g.40gb" in believed(policy, view, desk.cluster.gpus[1].model)

@@ -9,7 +9,7 @@ import typer
 from gpuloom.cli.output import Output, emit
 
 GPUS = "8xA100-40GB"
-POLICIES = ("whole-fifo", "static:3,2,2", "oracle")
+POLICIES = ("whole-fifo", "static:3,2,2", "oracle", "miso")
 SEEDS = (1, 2, 3, 4, 5)
 
 
@@ -17,7 +17,7 @@ def demo(
     report: Annotated[Path, typer.Option("--report", help="Where the page goes.")] = Path("gpuloom-demo.html"),
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the table.")] = Output.table,
 ) -> None:
-    """Compare whole GPUs, a fixed cut and MISO's Oracle on 8 emulated A100s; no GPU and no data needed.
+    """Compare whole GPUs, a fixed cut, MISO's Oracle and our MISO on 8 emulated A100s; no GPU and no data needed.
 
     \b
     gpuloom demo

@@ -16,7 +16,7 @@ def simulate(
     gpus: inputs.Gpus = "8xA100-40GB",
     policy: Annotated[
         str, typer.Option("--policy", help="A name from `gpuloom policies`, or file.py:Class.")
-    ] = "oracle",
+    ] = "miso",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Shapes generated traces and random policies.")] = 1,
     jobs: inputs.Jobs = None,
     gap_s: inputs.Gap = None,
@@ -34,7 +34,7 @@ def simulate(
     """Run a trace under one policy and print what it was worth.
 
     \b
-    gpuloom simulate --policy oracle
+    gpuloom simulate
     gpuloom simulate --trace jobs.yaml --gpus 2xA100-80GB --policy static:3,2,2 --report run.html
     gpuloom simulate --trace philly.csv --format philly --gpus 500x4xV100 --policy whole-fifo --output json
     """

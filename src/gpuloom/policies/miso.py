@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.model import GpuModel
 from gpuloom.policies.contract import ON_EVENTS, Estimates, JobView, Phase, Plan, Reason, View
-from gpuloom.policies.miso_beliefs import Beliefs
+from gpuloom.policies.miso_beliefs import Alike, Beliefs
 from gpuloom.policies.miso_cuts import Cut, CutBook, Seat, Seats
 from gpuloom.policies.miso_tuning import without
 from gpuloom.policies.slicing import (
@@ -51,9 +51,9 @@ class Miso:
         self.beliefs = Beliefs(by_workload=tuning.by_workload, telemetry=tuning.telemetry)
         self._move_s = tuning.move_s if tuning.counts_moves else 0.0
         self._cuts = CutBook(self._speeds, tuning.horizon_s, self._move_s, every_layout=tuning.every_layout)
-        self._kinds: dict[tuple[object, ...], int] = {}
-        self._examples: list[JobView] = []
-        """One job of each kind."""
+        self._kinds: list[Alike] = []
+        self._numbers: dict[Alike, int] = {}
+        """The place of each kind in the list: a number is quicker to compare."""
         self._sitters: dict[str, Sitter] = {}
         """Of each live job, as it is at the moment of a decision."""
         self._looked_at: dict[int, Seats] = {}
@@ -75,8 +75,7 @@ class Miso:
         for job_id, grants in draft.grants.items():
             for grant in grants:
                 if grant.instance is not None:
-                    profiles = view.cluster.gpus[grant.gpu].model.by_name
-                    self.beliefs.given(job_id, profiles[grant.instance.profile].mem_mib)
+                    self.beliefs.given(job_id, view.cluster.gpus[grant.gpu].model, grant.instance.profile)
         return draft.plan()
 
     # ---- who can sit where -------------------------------------------------------------------------------------
@@ -97,15 +96,15 @@ class Miso:
 
     def _kind_of(self, job: JobView) -> int:
         """Jobs of one kind are interchangeable, as far as is believed now."""
-        kind = (self.beliefs.key(job), self.beliefs.version(job), self.beliefs.need_mib(job), job.job.min_speed)
-        number = self._kinds.get(kind)
+        kind = self.beliefs.kind(job)
+        number = self._numbers.get(kind)
         if number is None:
-            number = self._kinds[kind] = len(self._examples)
-            self._examples.append(job)
+            number = self._numbers[kind] = len(self._kinds)
+            self._kinds.append(kind)
         return number
 
     def _speeds(self, kind: int, model: GpuModel) -> Estimates:
-        return self.beliefs.of(self._examples[kind], model)
+        return self.beliefs.of(self._kinds[kind], model)
 
     def _seat(self, gpu: int, job_id: str) -> Seat:
         sitter = self._sitters[job_id]

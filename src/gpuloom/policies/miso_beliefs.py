@@ -6,7 +6,7 @@ kind needs no probe, and by GPU model, since a slice of one says little about a 
 
 from collections import defaultdict
 from collections.abc import Container, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuloom.gpus.model import GpuModel
 from gpuloom.perf.memory import RunMemory, fingerprint
@@ -14,6 +14,16 @@ from gpuloom.policies.contract import Estimate, Estimates, JobView, Phase, View
 
 PRIOR = {7: (1.0, 1.0), 4: (0.57, 0.97), 3: (0.51, 0.95), 2: (0.30, 0.85), 1: (0.16, 0.65)}
 """Range of the relative speed by compute slices (of seven), before anything is known: 9 in 10 measured workloads."""
+
+
+class Alike(NamedTuple):
+    """Jobs of which the same is believed, and that may be given the same."""
+
+    key: str
+    version: int
+    need_mib: int
+    stated_mib: int
+    min_speed: float
 
 
 class Beliefs:
@@ -66,15 +76,18 @@ class Beliefs:
             key = self.key(job)
             self._versions[key] += self._memory.observe(key, model, profile, report.batches_per_s)
 
-    def given(self, job_id: str, slice_mib: int) -> None:
-        """It is to run on a slice of this size."""
-        self._last_slice[job_id] = slice_mib
+    def given(self, job_id: str, model: GpuModel, profile: str) -> None:
+        """It is to run on such a slice. Who crashes with all the memory there is does not lack memory."""
+        slice_mib, largest_mib = model.by_name[profile].mem_mib, max(one.mem_mib for one in model.profiles)
+        self._last_slice[job_id] = slice_mib if slice_mib < largest_mib else 0
 
     def _crash(self, job: JobView) -> None:
         """It may have run out of memory, whatever it said."""
         self._crashes[job.id] = job.crashes
         who = self._owner(job)
-        self._too_small_mib[who] = max(self._last_slice.pop(job.id, 0), self._too_small_mib.get(who, 0))
+        small_mib = self._last_slice.pop(job.id, 0)
+        if small_mib:
+            self._too_small_mib[who] = max(small_mib, self._too_small_mib.get(who, 0))
 
     def _owner(self, job: JobView) -> str:
         """Of what a crash says about memory: all its kind where none is stated, else this job alone."""
@@ -89,18 +102,22 @@ class Beliefs:
         key = self.key(job)
         return (key, model.name) not in self._predicted and len(self._memory.recall(key, model)) < 2
 
-    def of(self, job: JobView, model: GpuModel) -> Estimates:
-        """Speeds on the profiles that have the memory and keep what the job was promised."""
-        key, most = self.key(job), max(profile.slices for profile in model.profiles)
+    def kind(self, job: JobView) -> Alike:
+        return Alike(self.key(job), self.version(job), self.need_mib(job), job.job.mem_mib or 0, job.job.min_speed or 0)
+
+    def of(self, kind: Alike, model: GpuModel) -> Estimates:
+        """Speeds on the profiles that have the memory and keep what such a job was promised."""
+        most = max(profile.slices for profile in model.profiles)
         largest_mib = max(profile.mem_mib for profile in model.profiles)
-        need_mib = min(self.need_mib(job), max(job.job.mem_mib or 0, largest_mib))
-        believed = dict(self._predicted.get((key, model.name)) or {})
+        need_mib = min(kind.need_mib, max(kind.stated_mib, largest_mib))  # a crash never rules the whole GPU out
+        believed = dict(self._predicted.get((kind.key, model.name)) or {})
         if not believed:
             believed = {profile.name: _prior(profile.slices / most) for profile in model.profiles}
-        corrected = self._memory.correct(key, model, believed)
-        floor = job.job.min_speed or 0.0
+        corrected = self._memory.correct(kind.key, model, believed)
         fits = {profile.name for profile in model.profiles if profile.mem_mib >= need_mib}
-        return {name: estimate for name, estimate in corrected.items() if name in fits and estimate.speed >= floor}
+        return {
+            name: estimate for name, estimate in corrected.items() if name in fits and estimate.speed >= kind.min_speed
+        }
 
 
 def _forget(known: MutableMapping[str, Any], live: Container[str]) -> None:
