@@ -1,0 +1,227 @@
+"""How well the latency of a model is predicted that shares a GPU with another, both under MPS with a share each.
+
+    python benchmarks/interference.py --profile ../shared/data/igniter/profile_v100.jsonl \
+        --solo-and-pairs ../shared/data/igniter/solo_and_pairs_v100.jsonl [--a100 ../shared/data/gpulet_a100]
+
+Each model is left out in turn: constants are calibrated on pairs without it (and on profiles of the models in those),
+and judged on both sides of all pairs with it. A model's own parameters come from its 11 profiling runs. Two questions:
+
+- from_profile: the pair's latency from the 11 runs alone, end to end. Needs only the `interference` lines.
+- from_measured_solo: the same with the measured solo table as the profile, so that only the interference is predicted:
+  iGniter's and gpu-lets' slowdown times the measured latency alone; ours with the table in place of its curve.
+
+Errors are (predicted - measured) / measured. Standard errors are of the mean error, with the pairs of two models as one
+cluster: those were measured in one session, and sessions differ by about 5 us a kernel, which no profile shows.
+What was NOT left out: the form of our model (the soft maximum, the launch delay taken from the profile, transfers that
+slow down only on a full link, a single constant calibrated on pairs). It was chosen among about 70 configurations that
+were scored by this very protocol on all 750 pairs, so the error of "ours" is that of the best of many and flatters it.
+Constants never saw the model that they are judged on; the form did. An exploration outside this script let each
+training part choose among 20 such forms by leaving out one model more: 3.1 % mean error, 8.8 % at the 95th percentile,
+no bias, from the profile. Each form alone: 2.8 to 3.4 %. Expect that, rather than 2.8, of a model nobody has seen.
+
+On the A100 there are solo tables and L2 use, but no power, clocks, kernels or co-located copies: neither iGniter's
+model nor our full one can be built; ours is `launch_bound_model`, and from_measured_solo is the only question.
+"""
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small: threads would only burn CPU time
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import stdev
+
+import numpy as np
+
+from gpuloom.errors import InputError
+from gpuloom.perf.gpulets_model import GpuletsService, fit_gpulets, measured_services, profiled_services
+from gpuloom.perf.igniter_fit import fit_igniter
+from gpuloom.perf.igniter_model import IgniterModel
+from gpuloom.perf.interference import Crowd, Floats, InterferenceModel, Latencies
+from gpuloom.perf.launch_bound_model import calibrate_launch_bound
+from gpuloom.perf.pair_errors import Pairs, containing, models_of, without
+from gpuloom.perf.sharing_fit import calibrate
+from gpuloom.perf.solo_table import SoloTable
+from gpuloom.work.service_pairs import MeasuredServices, PairRow, read_gpulets_folder, read_solo_and_pairs
+from gpuloom.work.service_profiles import RUNS, Profiles, read_service_profiles
+
+Rows = Sequence[PairRow]
+Fit = Callable[[Rows], InterferenceModel]
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """On the rows of one test."""
+
+    relative: Floats
+    clusters: tuple[tuple[str, str], ...]
+    """Which two models each row is a pair of."""
+    held: Floats | None
+    """1 where the interval holds the measured latency; None if the model states no interval."""
+
+    def summary(self) -> dict[str, object]:
+        size = np.abs(self.relative)
+        means = [float(size[[one == pair for one in self.clusters]].mean()) for pair in sorted(set(self.clusters))]
+        return {
+            "rows": len(size),
+            "mean_error": float(size.mean()),
+            "p95_error": float(np.quantile(size, 0.95)),
+            "bias": float(self.relative.mean()),
+            "standard_error": stdev(means) / len(means) ** 0.5 if len(means) > 1 else None,
+            "interval_coverage": None if self.held is None else float(self.held.mean()),
+        }
+
+
+def together(parts: Sequence[Errors]) -> Errors:
+    held = [part.held for part in parts if part.held is not None]
+    return Errors(
+        np.concatenate([part.relative for part in parts]),
+        tuple(pair for part in parts for pair in part.clusters),
+        np.concatenate(held) if len(held) == len(parts) else None,
+    )
+
+
+def judge(model: InterferenceModel, rows: Rows) -> Errors:
+    pairs = Pairs.of(rows, model.names)
+    found = model.latencies(pairs.crowd)
+    total, low, high = (part[:, 0] for part in (found.total_ms, found.low_ms, found.high_ms))
+    held = ((low <= pairs.measured_ms) & (pairs.measured_ms <= high)).astype(float) if (high > low).any() else None
+    clusters = tuple((min(pair), max(pair)) for pair in ((row.model, row.neighbour) for row in rows))
+    return Errors(total / pairs.measured_ms - 1.0, clusters, held)
+
+
+def leave_one_model_out(rows: Rows, fits: Mapping[str, Fit]) -> dict[str, object]:
+    """Of each fit: over all, and by the model that was left out."""
+    models = [model for model in sorted(models_of(rows)) if without(rows, model)]
+    if not models:
+        raise InputError("every pair contains every model, so none can be left out: expected pairs of three or more")
+    results: dict[str, object] = {}
+    for name, fit in fits.items():
+        parts = {model: judge(fit(without(rows, model)), containing(rows, model)) for model in models}
+        results[name] = together(list(parts.values())).summary() | {
+            "by_left_out_model": {model: errors.summary() for model, errors in parts.items()}
+        }
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class OnMeasuredSolo:
+    """A model's slowdown times the latency that was measured alone."""
+
+    model: IgniterModel
+    tables: Mapping[str, SoloTable]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.model.names
+
+    def latencies(self, crowd: Crowd) -> Latencies:
+        slowdown, solo = self.model.latencies(crowd).total_ms, np.ones_like(crowd.batch)
+        for seat in range(crowd.batch.shape[1]):
+            batch, share = crowd.batch[:, seat], crowd.share_pct[:, seat]
+            alone = Crowd(crowd.model[:, [seat]], batch[:, None], share[:, None], crowd.device)
+            slowdown[:, seat] /= self.model.latencies(alone).total_ms[:, 0]
+            for name, table in self.tables.items():
+                mine = crowd.model[:, seat] == self.names.index(name)
+                solo[mine, seat] = table(batch[mine], share[mine])
+        total, none = solo * slowdown, np.zeros_like(solo)
+        return Latencies(none, total, none, total, total)
+
+
+def gpulets(services: Mapping[str, GpuletsService]) -> Fit:
+    def fit(rows: Rows) -> InterferenceModel:
+        pairs = Pairs.of(rows, tuple(services))
+        return fit_gpulets(services, pairs.crowd, pairs.measured_ms)
+
+    return fit
+
+
+def v100(profiles: Profiles, measured: MeasuredServices) -> dict[str, object]:
+    igniter, rows = fit_igniter(profiles), measured.pairs
+    seen = sorted(models_of(rows) & profiles.services.keys())
+    fits: dict[str, Fit] = {
+        "ours": lambda training: calibrate(profiles, training),
+        "igniter": lambda _: igniter,
+        "gpulets": gpulets(profiled_services(igniter, seen)),
+    }
+    from_profile = leave_one_model_out(rows, fits)
+    constants = calibrate(profiles, rows).constants
+    results: dict[str, object] = {
+        "pairs": len(rows) // 2,
+        "runs_per_model": RUNS,
+        "from_profile": from_profile,
+        "constants_on_all_pairs": {
+            "sharpness": constants.sharpness,
+            "throttle_start_w": constants.throttle_start_w,
+        },
+    }
+    if models_of(rows) <= measured.solo_ms.keys() & measured.l2_pct.keys():
+        results["from_measured_solo"] = on_measured_solo(profiles, igniter, measured)
+        results["published_figures"] = published(igniter, measured)
+    return results
+
+
+def on_measured_solo(profiles: Profiles, igniter: IgniterModel, measured: MeasuredServices) -> dict[str, object]:
+    tables = {name: SoloTable.of(solo) for name, solo in measured.solo_ms.items() if name in profiles.services}
+    fits: dict[str, Fit] = {
+        "ours": lambda training: calibrate(profiles, training, tables),
+        "igniter": lambda _: OnMeasuredSolo(igniter, tables),
+        "gpulets": gpulets(measured_services(measured)),
+    }
+    runs = {name: table.points for name, table in tables.items()}
+    return leave_one_model_out(measured.pairs, fits) | {"runs_of_the_table": runs}
+
+
+def published(igniter: IgniterModel, measured: MeasuredServices) -> dict[str, object]:
+    """What the fact sheet's figures are closest to (igniter 3.64 %, gpulets 2.71 %): no model left out."""
+    rows = measured.pairs
+    fold = np.random.default_rng(0).permutation(len(rows) // 2).repeat(2) % FOLDS
+    fit = gpulets(measured_services(measured))
+    parts = []
+    for one in range(FOLDS):
+        training = [row for row, f in zip(rows, fold, strict=True) if f != one]
+        parts.append(judge(fit(training), [row for row, f in zip(rows, fold, strict=True) if f == one]))
+    return {
+        "igniter_from_profile": judge(igniter, rows).summary(),
+        f"gpulets_from_measured_solo_{FOLDS}_random_folds": together(parts).summary(),
+    }
+
+
+def a100(measured: MeasuredServices) -> dict[str, object]:
+    services = {name: one for name, one in measured_services(measured).items() if name in models_of(measured.pairs)}
+    fits: dict[str, Fit] = {
+        "ours": lambda training: calibrate_launch_bound(services, training),
+        "gpulets": gpulets(services),
+    }
+    return {
+        "rows": len(measured.pairs),
+        "models": sorted(services),
+        "from_measured_solo": leave_one_model_out(measured.pairs, fits) | {"igniter": None},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", type=Path, required=True, help="11-run profiles, JSON lines")
+    parser.add_argument("--solo-and-pairs", type=Path, required=True, help="measured pairs, JSON lines")
+    parser.add_argument("--a100", type=Path, help="folder of gpu-lets' measurements")
+    parser.add_argument("--output", choices=["json"], default="json")
+    arguments = parser.parse_args()
+    try:
+        results = v100(read_service_profiles(arguments.profile), read_solo_and_pairs(arguments.solo_and_pairs))
+        if arguments.a100 is not None:
+            results["a100"] = a100(read_gpulets_folder(arguments.a100))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(json.dumps(results, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,75 @@
+"""A provisioning plan as data: what a planner returns, what is printed, verified, and carried out by `serve`."""
+
+from dataclasses import dataclass
+
+from gpuloom.gpus.grant import Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One server process of a service, on one device or a share of it."""
+
+    service: str
+    """The service's id."""
+    number: int
+    """From 0 among the replicas of its service."""
+    grant: Grant
+    """Where, with its share; `grant.batch` is the max batch."""
+    queue_delay_ms: float
+    rate_rps: float
+    """Its part of the service's requests."""
+    predicted_p99_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    service: str
+    why: str
+    """One sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePlan:
+    strategy: str
+    gpu_type: str
+    gpus: int
+    """GPUs in use; replicas are on GPUs 0 to gpus - 1."""
+    cost_per_hour: float
+    lower_bound_gpus: int
+    """No plan that keeps the promises, as the planner predicts them, needs fewer."""
+    replicas: tuple[Replica, ...]
+    unplaced: tuple[Unplaced, ...] = ()
+
+    def of(self, service: str) -> tuple[Replica, ...]:
+        return tuple(replica for replica in self.replicas if replica.service == service)
+
+
+def as_json(plan: ServicePlan, slo_ms: dict[str, float]) -> dict[str, object]:
+    """The printed form: a row for each replica; its names are a contract with scripts."""
+    counts = {replica.service: len(plan.of(replica.service)) for replica in plan.replicas}
+    return {
+        "strategy": plan.strategy,
+        "gpu_type": plan.gpu_type,
+        "gpus": plan.gpus,
+        "cost_per_hour": plan.cost_per_hour,
+        "lower_bound_gpus": plan.lower_bound_gpus,
+        "services": [_row(replica, counts[replica.service], slo_ms[replica.service]) for replica in plan.replicas],
+        "unplaced": [{"name": one.service, "why": one.why} for one in plan.unplaced],
+    }
+
+
+def _row(replica: Replica, replicas: int, slo_ms: float) -> dict[str, object]:
+    grant = replica.grant
+    return {
+        "name": replica.service,
+        "gpu": grant.gpu,
+        "device": "whole" if grant.instance is None else str(grant.instance),
+        "share_pct": grant.share_pct,
+        "batch": grant.batch,
+        "queue_delay_ms": replica.queue_delay_ms,
+        "replica": replica.number,
+        "replicas": replicas,
+        "rate_rps": replica.rate_rps,
+        "predicted_p99_ms": replica.predicted_p99_ms,
+        "slo_ms": slo_ms,
+    }
