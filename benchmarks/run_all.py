@@ -12,15 +12,27 @@ MISO, POLLUX = DATA / "miso", DATA / "pollux"
 WORKLOADS = sorted((POLLUX / "workloads").glob("workload-*.csv"))
 
 COMMANDS: dict[str, list[object]] = {
-    "miso_world": ["miso_world.py", "--data", MISO, "--seeds", "1-5"],
+    "miso_world": ["miso_world.py", "--data", MISO, "--seeds", "1-20"],
+    "miso_world_published_seeds": ["miso_world.py", "--data", MISO, "--seeds", "1-5"],
+    "miso_world_loads": [
+        "miso_world.py", "--data", MISO, "--seeds", "1-10", "--loads", "0.5,0.75,1,1.5,2",
+        "--policies", "whole-fifo best-static oracle miso-paper miso",
+    ],
+    "miso_levers": ["miso_levers.py", "--data", MISO, "--seeds", "1-20"],
+    "predictor": ["predictor.py", "--train", MISO / "mps_mixes.csv"],
     "miso_world_40_gpus": [
         "miso_world.py", "--data", MISO, "--seeds", "1-3", "--gpus", "40xA100-40GB", "--jobs", 1000, "--gap-s", 12,
-        "--policies", "whole-fifo static:3,2,2 oracle miso-paper miso",
+        "--policies", "whole-fifo static:3,2,2 best-static oracle miso-paper miso",
     ],
     "elastic_world": [
         "elastic_world.py", "--profiles", POLLUX, "--workloads", *WORKLOADS, "--policies", "tiresias,optimus,pollux",
         "--seeds", "1-5",
     ],
+    "interference": [
+        "interference.py", "--profile", DATA / "igniter" / "profile_v100.jsonl",
+        "--solo-and-pairs", DATA / "igniter" / "solo_and_pairs_v100.jsonl", "--a100", DATA / "gpulet_a100",
+    ],
+    "queueing": ["queueing.py"],
     "speed": [
         "speed.py", "--philly", POLLUX / "philly.csv", "--profiles", POLLUX,
         "--workload", POLLUX / "workloads" / "workload-1.csv",
