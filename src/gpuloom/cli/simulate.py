@@ -14,9 +14,7 @@ def simulate(
     trace: inputs.Trace = None,
     format: inputs.Format = None,
     gpus: inputs.Gpus = "8xA100-40GB",
-    policy: Annotated[
-        str, typer.Option("--policy", help="A name from `gpuloom policies`, or file.py:Class.")
-    ] = "miso",
+    policy: Annotated[str, typer.Option("--policy", help="A name from `gpuloom policies`, or file.py:Class.")] = "miso",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Shapes generated traces and random policies.")] = 1,
     jobs: inputs.Jobs = None,
     gap_s: inputs.Gap = None,
