@@ -1,7 +1,7 @@
 """A job that behaves like a measured workload: it waits as long for each batch as the shipped figures say.
 
 It keeps gpuloom's contract for jobs: reports, saves when asked to stop, resumes. Its "training" is a counter, so that a
-lost or repeated batch can be seen: every batch is a line in `steps.log`, next to its checkpoint.
+lost or repeated batch can be seen: every batch and every checkpoint is a line in `steps.log`, next to the checkpoint.
 
     python examples/measured_job.py --workload "resnet 128" --steps 2000
 """
@@ -88,11 +88,15 @@ class Training:
         draft = self.saved.with_suffix(".draft")
         draft.write_text(json.dumps({"done": self.done}))
         draft.replace(self.saved)
+        self._log(f"saved {self.done}")
 
     def step(self) -> None:
         self.done += 1
+        self._log(f"{self.done}")
+
+    def _log(self, line: str) -> None:
         with self.steps.open("a") as log:
-            log.write(f"{self.done}\n")
+            log.write(f"{line}\n")
 
 
 def main() -> None:
