@@ -163,6 +163,15 @@ def test_a_probe_that_cannot_be_simulated() -> None:
         load(replace(SMALL, probe="nobody.csv"), 1)
 
 
+def test_workloads_that_nobody_measured_are_told(tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.jsonl"
+    line = '{{"id": "{0}", "kind": "sliceable", "workload": "{1}", "length_s": 100, "mem_mib": 4000}}\n'
+    trace.write_text(line.format("a", "resnet 128") + line.format("b", "my own 7"))
+    (note,) = load(Inputs(trace, gpus="1xA100-40GB"), 1).notes
+    assert note.startswith("1 jobs of workloads that were not measured (my own 7)")
+    assert load(SMALL, 1).notes == ()
+
+
 def test_guesses_are_off_by_at_most_the_factor() -> None:
     entries = load(replace(SMALL, guesses=2.0), 1).trace
     ratios = [(entry.job.estimate_s or 0) / (entry.length_s or 1) for entry in entries]

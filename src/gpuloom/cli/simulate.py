@@ -46,6 +46,8 @@ def simulate(
     scenario = load(inputs.gather(trace, format, gpus, jobs, gap_s, profiles, every, probe, guesses, cost, fault), seed)
     for why, count in scenario.skipped.items():
         typer.echo(f"left out, because they {why}: {count}", err=True)
+    for note in scenario.notes:
+        typer.echo(f"note: {note}", err=True)
     wants_timeline = report is not None or trace_out is not None
     with ExitStack() as stack:
         log_file = stack.enter_context(log.open("w", encoding="utf-8")) if log else None

@@ -46,6 +46,8 @@ class Scenario:
     faults: Faults = NO_FAULTS
     skipped: Mapping[str, int] = field(default_factory=dict)
     """What the trace held besides, by why it was left out."""
+    notes: tuple[str, ...] = ()
+    """What a user should know about the inputs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from gpuloom.sim.probes import AuthorsError, Prober
 from gpuloom.sim.run import Scenario
 from gpuloom.work.elastic_profiles import read_profiles
 from gpuloom.work.figures import Figures, figures_from_csv, load_figures
-from gpuloom.work.model import TraceJob
+from gpuloom.work.model import Kind, TraceJob
 from gpuloom.work.source import MAX_SECONDS
 from gpuloom.work.traces import FORMATS, load_trace
 
@@ -78,7 +78,18 @@ def load(inputs: Inputs, seed: int) -> Scenario:
         every_s=every_s,
         faults=parse_faults(inputs.faults, cluster),
         skipped=trace.skipped,
+        notes=() if tables is not None else _unmeasured(trace.jobs, figures or load_figures()),
     )
+
+
+def _unmeasured(jobs: Sequence[TraceJob], figures: Figures) -> tuple[str, ...]:
+    """Jobs on slices whose workload nobody has measured, if there are any."""
+    names = [entry.job.workload for entry in jobs if entry.job.kind is Kind.SLICEABLE]
+    unknown = [name for name in names if name is not None and name not in figures.workloads]
+    if not unknown:
+        return ()
+    which = ", ".join(sorted(set(unknown))[:3])
+    return (f"{len(unknown)} jobs of workloads that were not measured ({which}) run as the mean of the others",)
 
 
 def guess_format(path: Path | None) -> str:
