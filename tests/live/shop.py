@@ -62,7 +62,10 @@ class Shop:
         words = [str(GPULOOM), "run", str(work), "--policy", policy, "--state", str(self.state), "--pace", f"{pace:g}"]
         for name, seconds in (QUICK | timing).items():
             words += ["--timing", f"{name}={seconds:g}"]
-        environment = self.hardware.environment | {"GPULOOM_STANDIN_FAULTS": faults}
+        environment = self.hardware.environment | {
+            "GPULOOM_STANDIN_FAULTS": faults,
+            "GPULOOM_STANDIN_FIRED": str(self.folder / "fired"),
+        }
         runner = subprocess.Popen(
             [*words, "--output", "json"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -71,7 +74,8 @@ class Shop:
 
     def finish(self, runner: "subprocess.Popen[str]", code: int = 0) -> dict[str, Any]:
         out, err = runner.communicate(timeout=PATIENCE_S)
-        assert (runner.returncode, err) == (code, ""), f"{out}{err}{self.story()}"
+        assert runner.returncode == code, f"{out}{err}{self.story()}"
+        assert "Traceback" not in err, err
         answer: dict[str, Any] = json.loads(out)
         return answer
 

@@ -56,8 +56,47 @@ def test_a_job_that_no_policy_can_place_is_told(shop: Shop) -> None:
     shop.hardware.install(UNCUT)
     shop.job("a", steps=20)
     shop.command("wide", "true", gpus=2)
-    assert shop.run("whole-fifo", code=1) == {"a": "completed", "wide": "waiting"}
+    runner = shop.begin("whole-fifo")
+    _, err = runner.communicate(timeout=20)
+    assert (runner.returncode, "job wide (2 GPUs, 4096 MiB) fits nowhere on 1 GPUs" in err) == (2, True)
     shop.check_left_as_found()
+
+
+def test_a_command_with_what_unicode_calls_a_line_end(shop: Shop) -> None:
+    shop.hardware.install(UNCUT)
+    shop.command("odd", "sh", "-c", f"echo ran >> {shop.folder / 'ran'} # \u2028 \u0085")
+    assert shop.run("whole-fifo") == {"odd": "completed"}
+    assert shop.run("whole-fifo") == {"odd": "completed"}
+    assert (shop.folder / "ran").read_text() == "ran\n"
+
+
+def test_a_state_folder_that_is_too_deep_for_sockets(shop: Shop) -> None:
+    shop.hardware.install(UNCUT)
+    shop.state = shop.folder / ("deep" * 30)
+    for name in "ab":
+        shop.job(name)
+    runner = shop.begin("miso-paper")
+    _, err = runner.communicate(timeout=20)
+    assert (runner.returncode, "bytes too long for sockets; use a shorter folder" in err) == (2, True)
+    shop.check_left_as_found()
+
+
+def test_times_are_kept_for_going_on(shop: Shop) -> None:
+    shop.hardware.install(UNCUT)
+    shop.job("a", steps=20)
+    assert shop.run("whole-fifo", grace_s=77.0) == {"a": "completed"}
+    run = shop.store.run()
+    assert run is not None
+    assert run.timing["grace_s"] == 77.0
+
+
+def test_another_pace_is_another_run(shop: Shop) -> None:
+    shop.hardware.install(UNCUT)
+    shop.job("a", steps=20)
+    shop.run("whole-fifo")
+    runner = shop.begin("whole-fifo", pace=50)
+    _, err = runner.communicate(timeout=20)
+    assert (runner.returncode, "holds a run with pace 40" in err) == (2, True)
 
 
 def test_two_gpus_that_were_cut_before_are_left_that_way(shop: Shop) -> None:

@@ -34,6 +34,15 @@ def test_half_a_line_is_not_appended_to(folder: Path) -> None:
         assert list(read(store.lines(), "log"))[1:] == [Tick(1.0, "round"), Tick(3.0, "round")]
 
 
+def test_a_line_that_is_torn_inside_a_character(folder: Path) -> None:
+    with Store(folder) as store:
+        store.begin(RUN, Header("1xA100-40GB", "whole-fifo", 1))
+        store.write(Tick(1.0, "r\u2028ound"))
+    with store.log_path.open("ab") as log:
+        log.write('{"Tick":{"cause":"ü'.encode()[:-1])
+    assert list(read(store.lines(), "log"))[1:] == [Tick(1.0, "r\u2028ound")]
+
+
 def test_one_at_a_time(folder: Path) -> None:
     with Store(folder), pytest.raises(InputError, match="another gpuloom is running there"), Store(folder):
         pass
@@ -53,7 +62,20 @@ def test_any_name_is_a_folder_of_its_own(folder: Path) -> None:
 def test_what_a_job_writes_is_not_trusted(folder: Path) -> None:
     launch = Store(folder).new_launch("a", 1, 1, None)
     assert launch.progress() is None
-    for text in ("", "nonsense", "[]", "3", '{"step": "x", "at_unix_s": 1}', '{"step": 3}', "\xff"):
+    broken = ['{"step": Infinity, "at_unix_s": 1}', '{"step": 3, "at_unix_s": NaN}', "[" * 100_000, '{"step": 1e300}']
+    huge = f'{{"step": 1{"0" * 310}, "at_unix_s": 1}}'
+    for text in (
+        *broken,
+        huge,
+        '{"step": -1, "at_unix_s": 1}',
+        "",
+        "nonsense",
+        "[]",
+        "3",
+        '{"step": "x", "at_unix_s": 1}',
+        '{"step": 3}',
+        "\xff",
+    ):
         (launch.folder / "progress").write_text(text, encoding="latin-1")
         assert launch.progress() is None
     (launch.folder / "progress").write_text('{"step": 3, "at_unix_s": 4.5, "loss": 1}')

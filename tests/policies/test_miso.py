@@ -119,6 +119,65 @@ def test_urgent_ones_do_not_starve_the_others() -> None:
     assert waits["patient"] < 330 * len(urgent) - 3000, "not only when the urgent ones had ended"
 
 
+def test_a_gpu_is_reserved_that_could_hold_the_job() -> None:
+    """The emptiest of two would be the smaller one, on which the large job can never run."""
+    small = [entry(f"s{n}", 600, 25.0 * n, "mobilenet 64") for n in range(200)]
+    large = entry("large", 300, 700.0, "mobilenet 64", mem_mib=60 * GIB)
+    result, _ = run([*small, large], "1xA100-80GB,1xA100-40GB")
+    waits = dict(zip(result.outcomes.ids, result.outcomes.wait_s, strict=True))
+    assert waits["large"] < Tuning().patience_s + 600 / 0.1
+
+
+def test_a_gpu_is_reserved_that_will_be_free_soon() -> None:
+    """A job that has run for long alone on its GPU will go on for long: there is no use in waiting for that one."""
+    endless = entry("endless", 40_000, 0.0, "mobilenet 64", min_speed=0.99)
+    small = [entry(f"s{n}", 300, 2000 + 20.0 * n, "mobilenet 64") for n in range(400)]
+    big = entry("big", 300, 3000.0, "mobilenet 64", mem_mib=30 * GIB)
+    result, _ = run([endless, *small, big], "2xA100-40GB")
+    waits = dict(zip(result.outcomes.ids, result.outcomes.wait_s, strict=True))
+    assert waits["big"] < Tuning().patience_s + 300 / 0.1
+
+
+def test_nothing_is_reserved_for_a_job_that_could_never_run() -> None:
+    desk = Slices("1xA100-40GB")
+    desk.come("never", "w", mem_mib=90 * GIB)
+    policy = Miso(desk.cluster)
+    assert not desk.decide(policy, 2000.0)
+    desk.come("other", "w")
+    assert list(desk.decide(policy, 3000.0)) == ["other"]
+
+
+def test_a_floor_that_reports_show_to_be_broken_is_kept_again() -> None:
+    """The first job must not be slower than three quarters; what it reports from 4g wakes the policy."""
+    jobs = [
+        entry("slow", 7200, 0.0, "cyclegan 4", mem_mib=9 * GIB, min_speed=0.75),
+        entry("other", 7200, 60.0, "resnet 128"),
+    ]
+    result, log = run(jobs)
+    speeds = load_figures().workloads["cyclegan 4"].speeds
+    given = [
+        (line["Decision"]["at_s"], instance[1])
+        for line in log
+        if "Decision" in line
+        for job_id, grants in line["Decision"]["plan"]["grants"].items()
+        for _, instance, share_pct, *_ in grants
+        if job_id == "slow" and share_pct == 100
+    ]
+    below_s = sum(
+        (until_s or result.summary.makespan_s) - at_s
+        for (at_s, profile), (until_s, _) in zip(given, [*given[1:], (None, "")], strict=True)
+        if speeds[profile] < 0.75
+    )
+    assert below_s < 120
+
+
+def test_any_priority_can_be_weighed() -> None:
+    desk = Slices("1xA100-40GB")
+    for at, priority in enumerate((1_000_000, -1_000_000, 6000)):
+        desk.come(f"j{at}", "w", priority=priority)
+    assert len(desk.decide(Miso(desk.cluster))) == 3
+
+
 def test_urgent_ones_go_first() -> None:
     desk = Slices("1xA100-40GB")
     for job_id, priority in (("a", 0), ("b", 0), ("c", 5)):

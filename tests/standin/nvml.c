@@ -3,6 +3,7 @@
  *
  * GPULOOM_STANDIN_STATE names the world's file. GPULOOM_STANDIN_USER=nobody calls without privileges.
  * GPULOOM_STANDIN_FAULTS=function:n:ERROR,… makes the n-th call of a function since nvmlInit fail.
+ * GPULOOM_STANDIN_FIRED names a file that gets a line for each such failure.
  *   n+ instead of n: that call and all later ones. * as the function: any call, whichever it is.
  *   KILL as the error: the process dies there. NOTHING: the call does nothing and reports success.
  *   A fourth field, late: the call does its work and then fails.
@@ -52,6 +53,17 @@ static code error_named(const char *name)
     return UNKNOWN;
 }
 
+/* Whoever injects faults wants to know which of them came to pass. */
+static void log_fault(const char *function)
+{
+    const char *path = getenv("GPULOOM_STANDIN_FIRED");
+    FILE *fired = path ? fopen(path, "ae") : NULL;
+    if (fired) {
+        fprintf(fired, "%s\n", function);
+        fclose(fired);
+    }
+}
+
 /* The fault that this call is to meet, or OK. */
 static code fault(const char *function, int *late)
 {
@@ -76,6 +88,8 @@ static code fault(const char *function, int *late)
         rest = strchr(rest, ',');
         rest = rest ? rest + 1 : NULL;
     }
+    if (found != OK)
+        log_fault(function);
     return found;
 }
 

@@ -66,16 +66,21 @@ def run(
     from gpuloom.live.store import Store
     from gpuloom.live.timing import Timing, with_changes
 
-    settings = Settings(with_changes(Timing(), timing or ()), str(Path.cwd()), trained)
+    with_changes(Timing(), timing or ())  # what is wrong with them is said before anything is opened
     asked = None if resume else _wish(jobs, policy, seed, pace, gpus)
     if resume and not (state / "run.json").exists():
         raise InputError(f"{state}: holds no run to go on with; expected the --state of an earlier one")
     try:
         with Store(state) as store, Cutter() as cutter, _interruptible() as on_body:
+            before = store.run()
+            begun_with = Timing(**before.timing) if before is not None else Timing()
+            settings = Settings(with_changes(begun_with, timing or ()), str(Path.cwd()), trained)
             result = run_jobs(asked or _as_before(store), store, cutter, settings, _show, on_body)
     except (NoDriver, Refused, StepFailed) as reason:
         typer.echo(f"gpuloom run: {reason}", err=True)
         raise typer.Exit(1) from None
+    if result.had_ended:
+        typer.echo(f"the run in {state} had ended: nothing was run; name another --state for a new one", err=True)
     _emit(result, output)
     if result.interrupted:
         raise typer.Exit(130)
@@ -144,11 +149,13 @@ class Body:
 
 
 def _show(entry: "Event | Decision") -> None:
-    """One line an event, on a terminal."""
-    from gpuloom.engine.events import GpuCut, JobArrived, JobReported, Tick
+    """One line an event on a terminal; elsewhere only cuts that failed."""
+    from gpuloom.engine.events import CutFailed, GpuCut, JobArrived, JobReported, Tick
     from gpuloom.engine.machine import Decision
 
-    if not sys.stderr.isatty() or isinstance(entry, Tick | JobReported | Decision):
+    if isinstance(entry, Tick | JobReported | Decision):
+        return
+    if not sys.stderr.isatty() and not isinstance(entry, CutFailed):
         return
     subject = entry.job.id if isinstance(entry, JobArrived) else getattr(entry, "job_id", None)
     about = f"GPU {getattr(entry, 'gpu', '?')}" if subject is None else subject

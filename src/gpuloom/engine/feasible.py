@@ -1,9 +1,11 @@
 """Can this plan be carried out? Looks only at what the plan touches: a small plan on a large cluster stays cheap."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from gpuloom.engine.state import State
 from gpuloom.gpus import layouts
+from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.model import Instance
 from gpuloom.policies.contract import Plan
@@ -97,3 +99,20 @@ def _overcommitted(state: State, gpu: int, plan: Plan, tenants: Mapping[str, Gra
 
 def _show(layout: tuple[Instance, ...]) -> str:
     return "+".join(map(str, layout)) or "uncut"
+
+
+def why_too_large(jobs: Iterable[Job], cluster: Cluster) -> str | None:
+    """Why no policy could ever place one of these jobs, in words; None if each has room on an empty cluster."""
+    gpus_by_mib = Counter(gpu.model.mem_mib for gpu in cluster.gpus)
+    for job in jobs:
+        fit = sum([count for mib, count in gpus_by_mib.items() if mib >= (job.mem_mib or 0)])
+        if fit < (job.min_gpus if job.kind is Kind.ELASTIC else job.gpus):
+            return (
+                f"job {job.id} ({describe(job)}) fits nowhere on {len(cluster)} GPUs of at most {max(gpus_by_mib)} MiB"
+            )
+    return None
+
+
+def describe(job: Job) -> str:
+    memory = "" if job.mem_mib is None else f", {job.mem_mib} MiB"
+    return f"{job.gpus} GPU{'s' if job.gpus > 1 else ''}{memory}"

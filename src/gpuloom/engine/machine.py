@@ -117,8 +117,11 @@ class Engine:
 
     def _apply(self, event: Event) -> list[Instruction]:
         out = _HANDLERS[type(event)](self, event)
-        self.state.changed |= type(event) in MATTERS
+        self.state.changed |= self._matters(event)
         return out
+
+    def _matters(self, event: Event) -> bool:
+        return type(event) in MATTERS or (self.policy.when.on_reports and isinstance(event, JobReported))
 
     def _tick(self, event: Tick) -> list[Instruction]:
         if event.at_s == self.state.next_wake_s:
@@ -228,7 +231,7 @@ class Engine:
     def _wants_to_be_asked(self, event: Event) -> bool:
         when = self.policy.when
         if when.every_s is None:
-            return type(event) in MATTERS
+            return self._matters(event)
         return isinstance(event, Tick) and bool(self.state.jobs) and (self.state.changed or not when.only_if_changed)
 
     def view(self, cause: str) -> View:

@@ -19,6 +19,7 @@ from pathlib import Path
 TOOL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
 MOST_CLIENTS = 48
+"""What one server can serve."""
 _SOCKET_PATH_BYTES = 107
 """Longer paths of sockets do not exist; the daemon then ends without saying why."""
 _LONGEST_SOCKET = "control_privileged"
@@ -58,11 +59,9 @@ class Daemon:
     def start(self, share_pct: float = 100.0, mem_mib: int | None = None, timeout_s: float = 10.0) -> None:
         """Start the daemon with these limits for every client. One that runs already is kept, and its limits set."""
         _check_limits(share_pct, mem_mib)
-        length = len(os.fsencode(self.pipe_dir / _LONGEST_SOCKET))
-        if length > _SOCKET_PATH_BYTES:
-            raise MpsError(
-                f"{self.pipe_dir} is {length - _SOCKET_PATH_BYTES} bytes too long for sockets; use a shorter folder"
-            )
+        reason = _too_long(self.pipe_dir)
+        if reason is not None:
+            raise MpsError(reason)
         if not self.alive(timeout_s):
             self._clean()
             for folder in (self.pipe_dir, self.log_dir):
@@ -192,6 +191,18 @@ def daemon_for(device: str, folder: Path) -> Daemon:
     # Not the UUID itself: it would take half of what a socket's path may be long.
     digest = hashlib.sha256(device.encode()).hexdigest()[:12]
     return Daemon(device, folder / f"{device[:3].lower()}-{digest}")
+
+
+def why_unusable(folder: Path) -> str | None:
+    """Why no device can be shared with daemons under this folder, known before one is started; None if one can."""
+    if available() is None:
+        return f"{TOOL} is not in the PATH: jobs cannot share a device, as this policy has them do"
+    return _too_long(daemon_for("GPU-0", folder).pipe_dir)
+
+
+def _too_long(pipe_dir: Path) -> str | None:
+    excess = len(os.fsencode(pipe_dir / _LONGEST_SOCKET)) - _SOCKET_PATH_BYTES
+    return f"{pipe_dir} is {excess} bytes too long for sockets; use a shorter folder" if excess > 0 else None
 
 
 def running() -> tuple[Path, ...]:

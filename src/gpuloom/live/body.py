@@ -303,6 +303,8 @@ class LocalBody:
         if self.now_s() - job.seen_at_s < self.timing.report_s or passed_s <= 0 or progress.step <= job.seen.step:
             return
         rate = (progress.step - job.seen.step) / passed_s / self.clock.pace
+        if not 0 < rate < float("inf"):
+            return
         job.seen, job.seen_at_s = progress, self.now_s()
         report = Report(self.now_s(), progress=float(progress.step), batches_per_s=rate)
         self.tell(JobReported(report.at_s, "report", job.id, report))

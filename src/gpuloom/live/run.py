@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from gpuloom.engine.events import Event, JobArrived, JobCompleted, JobCrashed
+from gpuloom.engine.events import CutFailed, Event, GpuLost, JobArrived, JobCompleted, JobCrashed
+from gpuloom.engine.feasible import why_too_large
 from gpuloom.engine.log import Header, read, replay
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.cutter import Cutter
+from gpuloom.gpus.mps import why_unusable
 from gpuloom.gpus.ownership import Refused
 from gpuloom.live.body import LocalBody, Settings
 from gpuloom.live.clock import Clock
@@ -52,6 +54,8 @@ class Result:
     not_as_found: tuple[str, ...]
     """Why a GPU could not be given back."""
     interrupted: bool
+    had_ended: bool = False
+    """All its jobs had ended before: nothing was run now."""
 
     @property
     def all_done(self) -> bool:
@@ -69,13 +73,18 @@ def run_jobs(
     """Run to the end, or until the body (which `on_body` is given) is interrupted. Store and cutter are open."""
     before = store.run()
     if before is not None:
-        differs = same_work(before, wish.jobs, wish.policy, wish.seed)
+        hosts = _found_again(cutter, before)
+        differs = same_work(before, wish.jobs, wish.policy, wish.seed, wish.pace)
+        if differs is None and wish.gpus is not None and wish.gpus != hosts:
+            differs = f"GPUs {','.join(map(str, hosts))}"
         if differs:
             raise InputError(f"{store.folder} holds a run with {differs}; go on with that, or name another folder")
         outcomes = outcomes_of(store, before.jobs)
         if all(outcome.state in ("completed", "given up") for outcome in outcomes):
-            return Result(outcomes, _give_back(store, cutter, before), interrupted=False)
-    hosts = _hosts(cutter, wish.gpus) if before is None else _found_again(cutter, before)
+            left = tuple(Devices(cutter, hosts, store.mps_dir).leave())  # it may have been killed before it did that
+            return Result(outcomes, left, interrupted=False, had_ended=True)
+    else:
+        hosts = _hosts(cutter, wish.gpus)
     devices = Devices(cutter, hosts, store.mps_dir)
     if before is None:
         try:
@@ -97,6 +106,7 @@ def outcomes_of(store: Store, jobs: Sequence[Job]) -> tuple[Outcome, ...]:
     """What the log says of every job. Who arrived, crashed last and is unknown to the engine was given up."""
     found = {job.id: Outcome(job.id, "not submitted") for job in jobs}
     crashes: dict[str, int] = {}
+    trouble: str | None = None
     for entry in read(store.lines(), str(store.log_path)):
         match entry:
             case JobArrived():
@@ -108,7 +118,15 @@ def outcomes_of(store: Store, jobs: Sequence[Job]) -> tuple[Outcome, ...]:
                 over = crashes[entry.job_id] > MAX_CRASHES
                 state, ended_s = ("given up", entry.at_s) if over else ("waiting", None)
                 found[entry.job_id] = Outcome(entry.job_id, state, ended_s, entry.cause)
-    return tuple(found[job.id] for job in jobs)
+            case CutFailed() | GpuLost():
+                trouble = f"GPU {entry.gpu}: {entry.cause}"
+    # Who waits for no reason of its own waits for a GPU.
+    return tuple(
+        replace(found[job.id], cause=trouble)
+        if found[job.id].state == "waiting" and found[job.id].cause is None
+        else found[job.id]
+        for job in jobs
+    )
 
 
 MAX_CRASHES = 3
@@ -140,11 +158,25 @@ def _begin(
 ) -> LocalBody:
     policy = make_policy(wish.policy, cluster, wish.seed)
     _check_told(policy, wish)
+    reason = why_too_large(wish.jobs, cluster)
+    if reason is None and getattr(policy, "uses_mps", False):
+        reason = why_unusable(store.mps_dir)
+    if reason is not None:
+        raise InputError(reason)
     for gpu in cluster.gpus:
         reason = devices.clear(gpu.index)
         if reason is not None:
             raise Refused(f"GPU {devices.hosts[gpu.index]}: {reason}")
-    run = Run(wish.policy, wish.seed, wish.pace, time.time(), settings.working_dir, devices.uuids(), wish.jobs)
+    run = Run(
+        wish.policy,
+        wish.seed,
+        wish.pace,
+        time.time(),
+        settings.working_dir,
+        devices.uuids(),
+        wish.jobs,
+        asdict(settings.timing),
+    )
     store.begin(run, Header(_written(cluster), wish.policy, wish.seed))
     engine = Engine(cluster, policy, max_crashes=MAX_CRASHES)
     body = LocalBody(engine, devices, store, Clock(run.origin_unix_s, run.pace), settings, watch)
@@ -191,11 +223,6 @@ def _found_again(cutter: Cutter, run: Run) -> tuple[int, ...]:
     if missing:
         raise InputError(f"the run was begun on {', '.join(missing)}, which this host no longer has")
     return tuple(numbers[uuid] for uuid in run.gpus)
-
-
-def _give_back(store: Store, cutter: Cutter, run: Run) -> tuple[str, ...]:
-    """All jobs have ended; the runner may have been killed before it gave the GPUs back."""
-    return tuple(Devices(cutter, _found_again(cutter, run), store.mps_dir).leave())
 
 
 def _written(cluster: Cluster) -> str:

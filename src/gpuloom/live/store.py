@@ -12,8 +12,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from typing import Any
 from gpuloom.engine.log import Entry, Header, to_line
 from gpuloom.errors import InputError
 from gpuloom.work.model import Job
+
+MOST_STEPS, MOST_UNIX_S = 10**15, 10.0**11
+"""What a job could report: beyond, it does not mean what it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Run:
     gpus: tuple[str, ...]
     """UUIDs, in the order of the engine's indices."""
     jobs: tuple[Job, ...]
+    timing: Mapping[str, float] = field(default_factory=dict)
+    """As it was begun with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +77,14 @@ class Launch:
 
     def progress(self) -> Progress | None:
         """Its last report. The job writes that file, so anything may be in it: what is not a report is none."""
-        found = _json(self.folder / "progress")
         try:
-            return None if found is None else Progress(int(found["step"]), float(found["at_unix_s"]))
-        except (KeyError, TypeError, ValueError):
+            found = _json(self.folder / "progress")
+            told = None if found is None else Progress(int(found["step"]), float(found["at_unix_s"]))
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             return None
+        if told is None or not 0 <= told.step <= MOST_STEPS or not 0 <= told.at_unix_s <= MOST_UNIX_S:
+            return None
+        return told
 
 
 class Store:
@@ -127,7 +135,9 @@ class Store:
     # ---- the log -----------------------------------------------------------------------------------------------
 
     def lines(self) -> list[str]:
-        return self.log_path.read_text(encoding="utf-8").splitlines(keepends=True)
+        """Whole lines, split at line feeds only: a job's name or command may hold what else Unicode calls line ends."""
+        *whole, _ = self.log_path.read_bytes().split(b"\n")
+        return [f"{line.decode()}\n" for line in whole]
 
     def open_log(self) -> None:
         """Open it for appending, without the half of a line that a killed runner may have left."""
@@ -167,12 +177,14 @@ class Store:
         return Launch(folder, number, start, share_pct)
 
 
-def same_work(before: Run, jobs: Sequence[Job], policy: str, seed: int) -> str | None:
+def same_work(before: Run, jobs: Sequence[Job], policy: str, seed: int, pace: float) -> str | None:
     """What differs between a run and what is asked for now; None if it is the same."""
     if before.policy != policy:
         return f"policy {before.policy}"
     if before.seed != seed:
         return f"seed {before.seed}"
+    if before.pace != pace:
+        return f"pace {before.pace:g}"
     return None if before.jobs == tuple(jobs) else "other jobs"
 
 

@@ -141,6 +141,8 @@ class When:
     every_s: float | None = None
     only_if_changed: bool = False
     """Skip a round if nothing that matters has happened since the last one."""
+    on_reports: bool = False
+    """What jobs report matters too."""
 
 
 ON_EVENTS = When()

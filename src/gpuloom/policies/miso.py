@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.model import GpuModel
-from gpuloom.policies.contract import ON_EVENTS, Estimates, JobView, Phase, Plan, Reason, View
+from gpuloom.policies.contract import Estimates, JobView, Phase, Plan, Reason, View, When
 from gpuloom.policies.miso_beliefs import Alike, Beliefs
 from gpuloom.policies.miso_cuts import Cut, CutBook, Seat, Seats
 from gpuloom.policies.miso_tuning import without
@@ -28,6 +28,9 @@ from gpuloom.policies.slicing import (
 )
 from gpuloom.work.model import Kind
 
+MOST_PRIORITY = 100
+"""Beyond, a priority still counts in the queue, but no more on the GPU."""
+
 
 class Sitter(NamedTuple):
     """A live job as placement sees it."""
@@ -43,9 +46,10 @@ class Miso:
     """Ours: marginal-gain placement and migration, all layouts, probes only where the answer could matter."""
 
     told: frozenset[str] = frozenset()
+    uses_mps = True
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
-        self.when = ON_EVENTS
+        self.when = When(on_reports=True)
         require_mig(cluster)
         self.tuning = tuning = without(arg)
         self.beliefs = Beliefs(by_workload=tuning.by_workload, telemetry=tuning.telemetry)
@@ -58,7 +62,8 @@ class Miso:
         """Of each live job, as it is at the moment of a decision."""
         self._looked_at: dict[int, Seats] = {}
         """Who was on each GPU, and what was believed of them, when it was last considered."""
-        self._reserved: set[int] = set()
+        self._reserved: dict[int, str] = {}
+        """GPUs on which nobody is placed but one job that has waited for long."""
 
     def decide(self, view: View) -> Plan:
         self.beliefs.learn(view)
@@ -83,7 +88,7 @@ class Miso:
     def _sit(self, view: View, job: JobView) -> Sitter:
         alone = next((g for g in job.grants if g.instance is not None and g.share_pct >= 100), None)
         gpu, profile = (alone.gpu, alone.instance.profile) if alone is not None and alone.instance else (-1, "")
-        weight = 4.0 ** (job.job.priority / 10)
+        weight = 4.0 ** (min(max(job.job.priority, -MOST_PRIORITY), MOST_PRIORITY) / 10)
         if self.tuning.size_aware and self._expected_s(view, job) < self.tuning.short_s:
             weight *= self.tuning.short_weight
         return Sitter(self._kind_of(job), weight, gpu, profile)
@@ -92,6 +97,9 @@ class Miso:
         """Its owner's guess; or, since few jobs are long, what it has run so far."""
         if job.job.estimate_s is not None:
             return job.job.estimate_s
+        return self._ran_s(view, job)
+
+    def _ran_s(self, view: View, job: JobView) -> float:
         return job.ran_s + (view.now_s - job.since_s if job.phase is Phase.RUNNING else 0.0)
 
     def _kind_of(self, job: JobView) -> int:
@@ -120,9 +128,11 @@ class Miso:
 
     def _place_waiting(self, view: View, draft: Draft) -> None:
         """The old, the urgent and the short first. Who does not fit is passed over until its patience is at an end."""
-        self._reserved = set()
+        self._reserved = {
+            gpu: job_id for gpu, job_id in self._reserved.items() if job_id in view.waiting and not view.gpus[gpu].lost
+        }
         for job in sorted(view.waiting.values(), key=self._rank):
-            usable = [gpu for gpu in draft.jobs if gpu not in self._reserved]
+            usable = [gpu for gpu in draft.jobs if self._reserved.get(gpu, job.id) == job.id]
             if job.job.kind is Kind.SLICEABLE:
                 done = self._place(view, draft, job, usable)
             else:
@@ -132,8 +142,29 @@ class Miso:
             if not self.tuning.skips_ahead:
                 break
             if view.now_s - job.job.submit_s > self.tuning.patience_s:
-                emptiest = sorted(usable, key=lambda gpu: (len(draft.jobs[gpu]), gpu))
-                self._reserved.update(emptiest[: job.job.gpus])
+                self._reserve(view, draft, job)
+
+    def _reserve(self, view: View, draft: Draft, job: JobView) -> None:
+        """Of the GPUs that could hold it when empty, those that will be empty first; for none if they are too few."""
+        could = [gpu.index for gpu in view.cluster.gpus if self._could_hold(job, gpu.model)]
+        if len(could) < job.job.gpus:
+            return
+        mine = [gpu for gpu, job_id in self._reserved.items() if job_id == job.id]
+        free = [gpu for gpu in could if gpu in draft.jobs and gpu not in self._reserved]
+        free.sort(key=lambda gpu: (max([self._left_s(view, other) for other in draft.jobs[gpu]], default=0.0), gpu))
+        for gpu in free[: max(job.job.gpus - len(mine), 0)]:
+            self._reserved[gpu] = job.id
+
+    def _could_hold(self, job: JobView, model: GpuModel) -> bool:
+        if job.job.kind is Kind.SLICEABLE:
+            return self._cuts.lost_s(model, (self._seat(-2, job.id),)) is not None
+        return model.mem_mib >= (job.job.mem_mib or 0)
+
+    def _left_s(self, view: View, job_id: str) -> float:
+        """How long a job is expected to go on: what its owner guesses is left, or as long again as it has run."""
+        job = view.jobs[job_id]
+        ran_s = self._ran_s(view, job)
+        return ran_s if job.job.estimate_s is None else max(job.job.estimate_s - ran_s, 0.1 * job.job.estimate_s)
 
     def _rank(self, job: JobView) -> float:
         """Smallest first: by the time of arrival, put off by the guessed length and brought forward by priority.

@@ -115,8 +115,9 @@ class Beliefs:
             believed = {profile.name: _prior(profile.slices / most) for profile in model.profiles}
         corrected = self._memory.correct(kind.key, model, believed)
         fits = {profile.name for profile in model.profiles if profile.mem_mib >= need_mib}
+        # A floor has to hold at the lower end of the interval: a guess in the middle breaks it every other time.
         return {
-            name: estimate for name, estimate in corrected.items() if name in fits and estimate.speed >= kind.min_speed
+            name: estimate for name, estimate in corrected.items() if name in fits and estimate.low >= kind.min_speed
         }
 
 

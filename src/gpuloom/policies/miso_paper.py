@@ -9,6 +9,8 @@ from gpuloom.policies.slicing import Draft, share_whole
 class MisoPaper(MisoRules):
     """MISO as published: whenever a job joins others, all of them are probed under MPS, and the GPU is cut once."""
 
+    uses_mps = True
+
     def speeds(self, job: JobView, model: GpuModel) -> Speeds:
         """What its probe predicts; before that, only which slices have the memory that it states."""
         if job.estimates is None:

@@ -21,7 +21,7 @@ class Tuning:
     probe_s: float = 60.0
     """What everybody on a GPU loses to a probe: two moves and half of the time measured."""
     patience_s: float = 900.0
-    """For a job that has waited so long a GPU is reserved: nobody else is placed there until it fits."""
+    """For a job that has waited so long GPUs are reserved: nobody else is placed there until it fits."""
     priority_s: float = 3600.0
     """Ten points of priority let a job go before those that came so much earlier: nobody is overtaken for ever."""
     short_s: float = 900.0

@@ -5,11 +5,9 @@ from heapq import heapify, heappop
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
+from gpuloom.gpus.mps import MOST_CLIENTS
 from gpuloom.policies.contract import ON_EVENTS, JobView, Plan, Reason, View
 from gpuloom.work.model import Kind
-
-MOST_CLIENTS = 48
-"""What one MPS server can serve."""
 
 
 class MpsOnly:
@@ -19,6 +17,7 @@ class MpsOnly:
     """
 
     told: frozenset[str] = frozenset()
+    uses_mps = True
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
         self.when = ON_EVENTS

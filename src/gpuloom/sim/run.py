@@ -7,13 +7,14 @@ from time import perf_counter
 from typing import TextIO
 
 from gpuloom.engine.events import Event
+from gpuloom.engine.feasible import describe, why_too_large
 from gpuloom.engine.log import Header, to_line
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.errors import InputError
 from gpuloom.gpus import layouts
 from gpuloom.gpus.cluster import Cluster, parse_cluster
 from gpuloom.perf.elastic_tables import ElasticTables
-from gpuloom.policies.contract import Policy, When
+from gpuloom.policies.contract import Policy
 from gpuloom.policies.registry import make_policy
 from gpuloom.sim.body import NO_FAULTS, Faults, VirtualBody, Watcher
 from gpuloom.sim.costs import Costs
@@ -24,7 +25,7 @@ from gpuloom.sim.slice_world import SliceWorld
 from gpuloom.sim.timeline import Timeline
 from gpuloom.sim.world import World
 from gpuloom.work.figures import Figures, load_figures
-from gpuloom.work.model import Job, Kind, TraceJob
+from gpuloom.work.model import Job, TraceJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def figures(result: Result) -> dict[str, object]:
 def build_policy(name: str, cluster: Cluster, seed: int, every_s: float | None) -> Policy:
     policy = make_policy(name, cluster, seed)
     if every_s is not None:
-        policy.when = When(every_s, only_if_changed=policy.when.every_s is None)
+        policy.when = replace(policy.when, every_s=every_s, only_if_changed=policy.when.every_s is None)
     return policy
 
 
@@ -157,21 +158,13 @@ def check_fits(trace: Sequence[TraceJob], cluster: Cluster, *, has_tables: bool)
     """Refuse a trace with a job that no policy could ever place."""
     if not trace:
         raise InputError("the trace has no jobs")
-    most_mib = max(gpu.model.mem_mib for gpu in cluster.gpus)
     for entry in trace:
         job = entry.job
         if entry.length_s is None and not has_tables:
             raise InputError(f"job {job.id} has no length: give one, or --profiles DIR with tables of its application")
-        least = job.min_gpus if job.kind is Kind.ELASTIC else job.gpus
-        if least > len(cluster) or (job.mem_mib or 0) > most_mib:
-            raise InputError(
-                f"job {job.id} ({describe(job)}) fits nowhere on {len(cluster)} GPUs of at most {most_mib} MiB"
-            )
-
-
-def describe(job: Job) -> str:
-    memory = "" if job.mem_mib is None else f", {job.mem_mib} MiB"
-    return f"{job.gpus} GPU{'s' if job.gpus > 1 else ''}{memory}"
+    reason = why_too_large((entry.job for entry in trace), cluster)
+    if reason is not None:
+        raise InputError(reason)
 
 
 def _best_static(
