@@ -33,6 +33,12 @@ COMMANDS: dict[str, list[object]] = {
         "--solo-and-pairs", DATA / "igniter" / "solo_and_pairs_v100.jsonl", "--a100", DATA / "gpulet_a100",
     ],
     "queueing": ["queueing.py"],
+    "provision_slo": ["provision_slo.py", "--data", DATA],
+    "provision_scale": ["provision_scale.py"],
+    "provision_mig": [
+        "provision_mig.py", "--profiles", DATA / "parvagpu" / "a100_mig_mps_profile.csv",
+        "--scenarios", DATA / "parvagpu" / "scenarios.csv",
+    ],
     "speed": [
         "speed.py", "--philly", POLLUX / "philly.csv", "--profiles", POLLUX,
         "--workload", POLLUX / "workloads" / "workload-1.csv",

@@ -10,13 +10,15 @@ from typing import Annotated
 import typer
 
 from gpuloom import __version__
-from gpuloom.cli import layout
+from gpuloom.cli import layout, serve
 from gpuloom.cli.compare import compare
 from gpuloom.cli.demo import demo
 from gpuloom.cli.doctor import doctor
 from gpuloom.cli.explain import explain
 from gpuloom.cli.gpus import gpus
+from gpuloom.cli.load import load
 from gpuloom.cli.policies import policies
+from gpuloom.cli.provision import provision
 from gpuloom.cli.run import run
 from gpuloom.cli.schema import schema
 from gpuloom.cli.simulate import simulate
@@ -41,8 +43,11 @@ app.command()(policies)
 app.command()(schema)
 app.command()(gpus)
 app.command("train-predictor")(train_predictor)
+app.command()(provision)
 app.command()(doctor)
+app.command()(load)
 app.add_typer(layout.app, name="layout")
+app.add_typer(serve.app, name="serve")
 
 
 def _version(wanted: bool) -> None:

@@ -1,7 +1,10 @@
 """A provisioning plan as data: what a planner returns, what is printed, verified, and carried out by `serve`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Grant
 
 
@@ -73,3 +76,32 @@ def _row(replica: Replica, replicas: int, slo_ms: float) -> dict[str, object]:
         "predicted_p99_ms": replica.predicted_p99_ms,
         "slo_ms": slo_ms,
     }
+
+
+def from_json(printed: object, where: str) -> ServicePlan:
+    """A plan as it was printed, on whole GPUs; InputError with `where` it came from if it is not one."""
+    accepted = "a plan as `gpuloom provision --output json` prints it"
+    try:
+        rows = printed["services"]  # type: ignore[index]
+        replicas = tuple(_replica(row) for row in rows)
+        return ServicePlan(
+            str(printed["strategy"]),  # type: ignore[index]
+            str(printed["gpu_type"]),  # type: ignore[index]
+            len({replica.grant.gpu for replica in replicas}),
+            float(printed["cost_per_hour"]),  # type: ignore[index]
+            int(printed["lower_bound_gpus"]),  # type: ignore[index]
+            replicas,
+        )
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"{where} is no plan ({type(error).__name__}: {error}): expected {accepted}") from None
+
+
+def _replica(row: Mapping[str, Any]) -> Replica:
+    if row["device"] != "whole":
+        raise ValueError(f"device {row['device']!r} is not a whole GPU")
+    gpu, share, batch = int(row["gpu"]), float(row["share_pct"]), int(row["batch"])
+    if gpu < 0 or not 0.0 < share <= 100.0 or batch < 1:
+        raise ValueError(f"GPU {gpu}, share {share} or batch {batch} cannot be")
+    grant = Grant(gpu, share_pct=share, batch=batch)
+    numbers = (float(row[name]) for name in ("queue_delay_ms", "rate_rps", "predicted_p99_ms"))
+    return Replica(str(row["name"]), int(row["replica"]), grant, *numbers)

@@ -1,0 +1,101 @@
+"""How few GPUs can be enough: a lower bound for every plan whose predictions keep the promises.
+
+1. A replica either has a GPU for itself, and may count as the whole of it; or it has a neighbour. Then it needs at
+   least the share that it would need beside the gentlest neighbour there is, batches of 1 on one unit: every term that
+   neighbours add to a batch's time (launches, cache, clock, link, error bar) grows with their number and with what they
+   do, and the p99 does not fall when all batches take longer. (The last is not proven for batching queues; a property
+   test looks for a counterexample.) So each of k replicas counts at least u_k units, the least for a k-th of the rate
+   beside that neighbour, or a whole GPU. For u_k the times of smaller batches, the loading and the table's error are
+   all taken on the low side.
+2. A *dual feasible function* f gives to the shares on any one GPU values that sum to at most 1. So the values of all
+   replicas sum to at most the number of GPUs, and a service adds at least the minimum over k of k f(u_k). Used: the
+   share itself; those of Martello and Toth (1990), by which large items count in full and small ones not at all; those
+   of Fekete and Schepers (2001), which round; and means of the first with one of the others, which are dual feasible
+   too.
+3. Where several k are looked at together, u_k is at least that of the largest, and k at least the smallest. Beyond
+   them f(u_k) is at least that of a replica that is hardly ever asked, since f does not fall;
+   and the part that is the share itself is at least the rate over the highest throughput of a GPU.
+4. Memory is a share as well: its sum over the GPU's.
+"""
+
+from collections.abc import Callable
+from math import ceil
+
+import numpy as np
+
+from gpuloom.perf.interference import Floats, Ints
+from gpuloom.provision.candidates import alone, least_units
+from gpuloom.provision.items import Grid, items_of
+from gpuloom.provision.laws import Law
+from gpuloom.provision.problem import Offer
+from gpuloom.work.model import Service
+
+Blocks = tuple[tuple[int, int], ...]
+BLOCKS: Blocks = ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16))
+"""Numbers of replicas that are looked at together: the fewest of them, each as small as with the most."""
+EACH: Blocks = tuple((count, count) for count in range(1, 17))
+"""For few services there is time to look at each."""
+FEW = 64
+MANY = 17
+"""The fewest beyond."""
+MIXES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""Parts of the share itself in a mean with another function."""
+HARDLY = 1e-3
+"""Part of the rate at which a replica counts as hardly ever asked; lower rates need no more."""
+_ROUNDING = 1e-9
+Dual = Callable[[Floats], Floats]
+
+
+def lower_bound(services: tuple[Service, ...], rates: Floats, offer: Offer, grid: Grid, law: Law) -> int:
+    """`rates` in requests per ms; the grid is that of shared GPUs."""
+    blocks = BLOCKS if len(services) > FEW else EACH
+    units = np.array([_units(services, rates / most, offer, grid, law) for _, most in blocks]) / grid.units
+    seldom = _units(services, rates * HARDLY, offer, grid, law) / grid.units
+    rest = np.maximum(MANY * seldom, rates / _throughput(services, offer, grid))
+    best = max(_sum(blocks, units, seldom, rest, own, dual) for dual in duals(grid.units) for own in MIXES)
+    mem = sum(service.mem_mib or 0 for service in services) / offer.mem_mib
+    return max(1, ceil(best - _ROUNDING), ceil(mem - _ROUNDING))
+
+
+def duals(units: int) -> list[Dual]:
+    """Of shares as parts of a GPU, which are multiples of 1 / units."""
+    found = [_large_in_full(small / units) for small in range(1, units // 2 + 1)]
+    return found + [_rounding(k) for k in range(1, 8)]
+
+
+def _large_in_full(small: float) -> Dual:
+    def dual(share: Floats) -> Floats:
+        return np.where(share > 1.0 - small + _ROUNDING, 1.0, np.where(share < small - _ROUNDING, 0.0, share))
+
+    return dual
+
+
+def _rounding(k: int) -> Dual:
+    def dual(share: Floats) -> Floats:
+        steps = (k + 1) * share
+        whole = np.abs(steps - np.round(steps)) < _ROUNDING
+        return np.where(whole, share, np.floor(steps) / k)
+
+    return dual
+
+
+def _sum(blocks: Blocks, units: Floats, seldom: Floats, rest: Floats, own: float, dual: Dual) -> float:
+    """With `own` parts of the share itself, the others of the dual function; shares above 1 cannot be."""
+    fewest = np.array([first for first, _ in blocks])[:, None]
+    values = fewest * (own * units + (1.0 - own) * dual(np.minimum(units, 1.0)))
+    few = np.where(units > 1.0 + _ROUNDING, np.inf, values).min(axis=0)
+    many = own * rest + (1.0 - own) * MANY * dual(np.minimum(seldom, 1.0))
+    return float(np.minimum(few, many).sum())
+
+
+def _units(services: tuple[Service, ...], rates: Floats, offer: Offer, grid: Grid, law: Law) -> Ints:
+    items = items_of(services, [1] * len(services), rates, offer.model)
+    columns = np.arange(len(grid.batches))
+    return np.asarray(least_units(items, grid, law, alone(len(items)), columns, bound=True).min(axis=1))
+
+
+def _throughput(services: tuple[Service, ...], offer: Offer, grid: Grid) -> Floats:
+    """Requests per ms of a whole GPU, at the share and batch with the most for each unit."""
+    each = (grid.batches[:, None] / grid.busy_ms) / (np.arange(1, grid.units + 1) / grid.units)
+    index = [offer.model.names.index(service.workload) for service in services]
+    return np.asarray(each.max(axis=(1, 2))[index])

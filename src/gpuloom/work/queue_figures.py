@@ -1,0 +1,15 @@
+"""The tabulated p99 of a batching queue that ships with the package: `provision.poisson_law` says what it means."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+SHIPPED = Path(__file__).parent / "shipped" / "poisson_p99.json"
+
+
+@lru_cache
+def load_queue_figures() -> Mapping[str, Any]:
+    figures: Mapping[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    return figures

@@ -1,0 +1,65 @@
+"""`gpuloom provision --mig` as a user types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuloom.cli.main import main
+
+ROWS = ["model,mig_gpcs,batch,processes,throughput_per_s,latency_s"] + [
+    f"net,{slices},{batch},{count},{1000 * batch / ms:.3f},{ms / 1000:.6f}"
+    for slices in (1, 2, 3, 4, 7)
+    for batch in (1, 4, 8)
+    for count in (1, 2)
+    for ms in [2 + 3 * batch * count / slices]
+]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    profiles, services = tmp_path / "points.csv", tmp_path / "services.yaml"
+    profiles.write_text("\n".join(ROWS) + "\n")
+    services.write_text("services:\n  - {name: a, workload: net, rate: 500, p99: 40ms}\n")
+    return str(services), str(profiles)
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments])
+    return stop.value.code if isinstance(stop.value.code, int) else 0
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "regular"])
+def test_a_plan_on_instances(files: tuple[str, str], arrivals: str, capsys: pytest.CaptureFixture[str]) -> None:
+    services, profiles = files
+    words = ("provision", services, "--gpu-type", "A100-80GB", "--mig", profiles, "--arrivals", arrivals)
+    assert run(*words, "--output", "json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["gpus"] == plan["lower_bound_gpus"] == 1
+    assert sum(row["rate_rps"] for row in plan["services"]) == pytest.approx(500)
+    assert all(row["device"] != "whole" and row["predicted_p99_ms"] <= 40 for row in plan["services"])
+    assert run(*words) == 0
+    assert "1 x A100-80GB" in capsys.readouterr().out
+
+
+def test_wrong_input(files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    services, profiles = files
+    for words, why in (
+        (["--gpu-type", "V100"], "that GPU has no MIG"),
+        (["--gpu-type", "A100-80GB", "--arrivals", "trace:x.csv"], "expected poisson or regular"),
+        (["--gpu-type", "A100-80GB", "--compare"], "is not for --compare"),
+    ):
+        assert run("provision", services, "--mig", profiles, *words) == 2
+        assert why in capsys.readouterr().err
+    (tmp_path / "other.yaml").write_text("services:\n  - {name: a, workload: nobody, rate: 5, p99: 40ms}\n")
+    assert run("provision", str(tmp_path / "other.yaml"), "--gpu-type", "A100-80GB", "--mig", profiles) == 2
+    assert "has no model 'nobody': expected one of net" in capsys.readouterr().err
+
+
+def test_a_promise_that_cannot_be_kept(
+    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hard.yaml").write_text("services:\n  - {name: a, workload: net, rate: 5, p99: 1ms}\n")
+    assert run("provision", str(tmp_path / "hard.yaml"), "--gpu-type", "A100-80GB", "--mig", files[1]) == 1
+    assert "not placed: a: no instance of an A100-80GB keeps its p99 of 1 ms" in capsys.readouterr().err

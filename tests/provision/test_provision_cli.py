@@ -1,0 +1,104 @@
+"""`gpuloom provision` as a user types it: the contract with scripts, and one sentence for every wrong input."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuloom.cli.main import main
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "services.yaml"
+CONTRACT = {"strategy", "gpus", "cost_per_hour", "lower_bound_gpus", "services", "unplaced"}
+ROW = {"name", "gpu", "device", "share_pct", "batch", "replicas", "predicted_p99_ms", "slo_ms"}
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main(["provision", *arguments])
+    return stop.value.code if isinstance(stop.value.code, int) else 0
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(*arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("gpuloom: ")
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    file = tmp_path / "two.yaml"
+    file.write_text(
+        "services:\n  - {name: a, workload: resnet50, rate: 200, p99: 30ms}\n"
+        "  - {name: b, workload: ssd, rate: 20, p99: 60ms}\n"
+    )
+    return file
+
+
+def test_json_has_the_promised_names(two: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(two), "--verify", "--requests", "20000", "--runs", "4", "--output", "json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan.keys() >= CONTRACT
+    assert all(row.keys() >= ROW for row in plan["services"])
+    assert all(one["held"] for one in plan["verification"])
+
+
+def test_compare_and_report(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = tmp_path / "plan.html"
+    assert run(str(two), "--compare", "--arrivals", "regular", "--report", str(report), "--output", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["strategy"] for row in rows] == ["gpuloom", "igniter", "gpulets", "gslice", "ffd"]
+    assert "Latency budgets" in report.read_text()
+
+
+def test_replan_tells_who_moves(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(two), "--output", "json") == 0
+    plan = tmp_path / "plan.json"
+    plan.write_text(capsys.readouterr().out)
+    two.write_text(two.read_text().replace("rate: 200", "rate: 240"))
+    assert run(str(two), "--replan", str(plan), "--output", "json") == 0
+    assert json.loads(capsys.readouterr().out)["moves"] == []
+    assert run(str(two), "--replan", str(plan)) == 0
+    assert "0 moved, 2 in all" in capsys.readouterr().err
+
+
+def test_a_trace(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("service,arrival_s\n" + "".join(f"*,{at * 0.01 + (at % 3) * 0.001}\n" for at in range(600)))
+    assert run(str(two), "--arrivals", f"trace:{trace}", "--verify") == 0
+    assert "gpuloom: 1 x V100" in capsys.readouterr().out
+    trace.write_text("service,arrival_s\nc,1\n")
+    assert "expected 100 or more" in refused(capsys, str(two), "--arrivals", f"trace:{trace}")
+
+
+def test_no_gpu_can_meet_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "tight.yaml"
+    file.write_text("services: [{name: a, workload: vgg19, rate: 10, p99: 1ms}]\n")
+    assert run(str(file)) == 1
+    assert "not placed: a: 1 ms cannot be met" in capsys.readouterr().err
+
+
+def test_one_sentence_for_wrong_input(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("services: [{name: a, workload: bert, rate: 10, p99: 10ms}]\n")
+    assert "no profile of the model 'bert'" in refused(capsys, str(file))
+    file.write_text("services: [{name: a, workload: ssd, rate: 0, p99: 10ms}]\n")
+    assert "rate is 0" in refused(capsys, str(file))
+    file.write_text("services: [{name: a, workload: ssd, rate: 1.0e+12, p99: 10ms}]\n")
+    assert "rate" in refused(capsys, str(file))
+    half = tmp_path / "half.jsonl"
+    half.write_text('{"hardware": {"maxGPUfrequency": 1530}}\n{"resnet50": {"kernel": 80}}\n')
+    assert "is the file cut short?" in refused(capsys, str(two), "--profile", str(half))
+    assert "expected poisson, regular or trace:FILE" in refused(capsys, str(two), "--arrivals", "bursty")
+    assert "did you mean 'igniter'" in refused(capsys, str(two), "--strategy", "ignitor")
+    assert "no figures of services ship" in refused(capsys, str(two), "--gpu-type", "T4")
+    assert "--solo-tables needs --measured" in refused(capsys, str(two), "--solo-tables")
+    assert "is not JSON" in refused(capsys, str(two), "--replan", str(two))
+    assert "would overwrite" in refused(capsys, str(two), "--report", str(two))
+
+
+def test_the_example_of_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(EXAMPLE), "--arrivals", "regular", "--strategy", "igniter") == 0
+    assert capsys.readouterr().out.startswith("igniter: 6 x V100, $18.36 per hour")
