@@ -56,6 +56,7 @@ def test_what_is_pending_and_what_is_cut(hardware: Hardware) -> None:
 
 
 def test_a_host_without_a_driver(hardware: Hardware, tmp_path: Path) -> None:
+    hardware.install("A100-40GB")  # which cannot be reached: no test relies on what another has installed
     missing = "nvmlInitWithFlags:1+:LIBRARY_NOT_FOUND"
     code, answer = diagnose(hardware, GPULOOM_STANDIN_FAULTS=missing, PATH=str(tmp_path))
     assert (code, answer["can_cut"], answer["can_share"]) == (1, False, False)
