@@ -43,6 +43,22 @@ def test_a_plan_on_instances(files: tuple[str, str], arrivals: str, capsys: pyte
     assert "1 x A100-80GB" in capsys.readouterr().out
 
 
+def test_memory_and_batches_that_a_service_states(
+    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "stated.yaml"
+    words = ("provision", str(path), "--gpu-type", "A100-80GB", "--mig", files[1], "--output", "json")
+    path.write_text("services:\n  - {name: a, workload: net, rate: 50, p99: 80ms, memory: 25G, max_batch: 1}\n")
+    assert run(*words) == 0
+    for row in json.loads(capsys.readouterr().out)["services"]:
+        assert row["batch"] == 1
+        room_gib = {"3g.40gb": 39, "4g.40gb": 39, "7g.80gb": 78}[row["device"].split("@")[0]]
+        assert 25 * 100 / row["share_pct"] <= room_gib
+    path.write_text("services:\n  - {name: a, workload: net, rate: 50, p99: 80ms, memory: 90G}\n")
+    assert run(*words) == 1
+    assert "with 92160 MiB a process" in capsys.readouterr().err
+
+
 def test_wrong_input(files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     services, profiles = files
     for words, why in (

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpuloom.cli.main import main
@@ -102,3 +103,17 @@ def test_one_sentence_for_wrong_input(two: Path, tmp_path: Path, capsys: pytest.
 def test_the_example_of_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(EXAMPLE), "--arrivals", "regular", "--strategy", "igniter") == 0
     assert capsys.readouterr().out.startswith("igniter: 6 x V100, $18.36 per hour")
+
+
+def test_a_bursty_trace_is_planned_for_or_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Thirty at once now and then: no steady rate comes near it, and a plan that is late must not look like a plan."""
+    moments = np.cumsum(np.random.default_rng(1).exponential(0.3, 300))
+    rows = [f"*,{at + 1e-4 * k:.6f}" for n, at in enumerate(moments) for k in range(30 if n % 4 == 0 else 1)]
+    trace, file = tmp_path / "burst.csv", tmp_path / "one.yaml"
+    trace.write_text("\n".join(["service,arrival_s", *sorted(rows, key=lambda row: float(row[2:]))]))
+    file.write_text("services:\n  - {name: a, workload: ssd, rate: 100, p99: 150ms}\n")
+    code = run(str(file), "--arrivals", f"trace:{trace}", "--output", "json")
+    printed = capsys.readouterr()
+    late = [row for row in json.loads(printed.out)["services"] if row["predicted_p99_ms"] > row["slo_ms"]]
+    assert code == int(bool(late))
+    assert ("late: a: p99" in printed.err) == bool(late)

@@ -99,14 +99,14 @@ def provision(
         emit(rows, output, f"{len(problems[0].services)} services, {arrivals} arrivals")
         if report is not None:
             _write_report(report, *planned[0], checked[0], rows)
-        raise typer.Exit(_code(planned[0][0], checked[0]))
+        raise typer.Exit(_code(*planned[0], checked[0]))
     again = _replanned(problems[0], replan, strategy) if replan is not None else None
     plan, problem = (again.plan, problems[0]) if again is not None else _cheapest(problems, strategy)
     verdicts = _check(plan, problem, data, requests, runs, seed) if verify else None
     _print(plan, problem, verdicts, again, output)
     if report is not None:
         _write_report(report, plan, problem, verdicts, [])
-    raise typer.Exit(_code(plan, verdicts))
+    raise typer.Exit(_code(plan, problem, verdicts))
 
 
 def _measured(path: Path | None, tables: bool) -> "MeasuredServices | None":
@@ -288,5 +288,11 @@ def _write_report(
     typer.echo(f"report: {path}", err=True)
 
 
-def _code(plan: "ServicePlan", verdicts: "list[Verdict] | None") -> int:
-    return int(bool(plan.unplaced) or any(not one.held for one in verdicts or ()))
+def _code(plan: "ServicePlan", problem: "Problem", verdicts: "list[Verdict] | None") -> int:
+    late = [one for one in plan.replicas if one.predicted_p99_ms > problem.slo_ms[one.service]]
+    for one in late if plan.strategy == "gpuloom" else ():
+        slo_ms = problem.slo_ms[one.service]
+        typer.echo(
+            f"late: {one.service}: p99 {one.predicted_p99_ms:.2f} of {slo_ms:g} ms with these arrivals", err=True
+        )
+    return int(bool(plan.unplaced or late) or any(not one.held for one in verdicts or ()))

@@ -15,7 +15,7 @@ def provision_mig(services: Path, gpu_type: str, arrivals: str, profiles: Path, 
     """Plan and print; the exit code."""
     from gpuloom.gpus.catalogue import find
     from gpuloom.provision.mig import plan_mig
-    from gpuloom.provision.mig_options import by_latency, by_queue
+    from gpuloom.provision.mig_options import by_latency, by_queue, fitting
     from gpuloom.provision.plan import as_json
     from gpuloom.work.files import read_work
     from gpuloom.work.mig_services import read_mig_services
@@ -36,7 +36,7 @@ def provision_mig(services: Path, gpu_type: str, arrivals: str, profiles: Path, 
             raise InputError(
                 f"service {service.id}: {profiles} has no model {service.workload!r}: expected one of {known}"
             )
-    options = {one.id: rules[arrivals](points[one.workload], one.slo_p99_ms) for one in wanted}
+    options = {one.id: rules[arrivals](fitting(points[one.workload], one, model), one.slo_p99_ms) for one in wanted}
     plan = plan_mig(wanted, options, model, USD_PER_HOUR.get(model.name, 0.0))
     slo_ms = {one.id: one.slo_p99_ms for one in wanted}
     if output is Output.json:

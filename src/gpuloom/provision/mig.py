@@ -50,7 +50,7 @@ def plan_mig(
     """`options` by service id. The same plan for any order of the services."""
     in_order = sorted(services, key=lambda one: one.id)
     unplaced = tuple(
-        Unplaced(one.id, f"no instance of an {model.name} keeps its p99 of {one.slo_p99_ms:g} ms")
+        Unplaced(one.id, f"no instance of an {model.name} keeps its p99 of {one.slo_p99_ms:g} ms{_limits(one)}")
         for one in in_order
         if not options[one.id]
     )
@@ -61,6 +61,11 @@ def plan_mig(
     replicas = _seat(placed, options, counts, model)
     gpus = sum(counts.cuts.values())
     return ServicePlan("gpuloom", model.name, gpus, gpus * usd_per_hour, ceil(counts.bound - 1e-6), replicas, unplaced)
+
+
+def _limits(service: Service) -> str:
+    memory = "" if service.mem_mib is None else f" with {service.mem_mib} MiB a process"
+    return memory + ("" if service.max_batch is None else f" and batches of at most {service.max_batch}")
 
 
 def count_instances(
@@ -138,7 +143,7 @@ def _replicas(service: Service, mine: Sequence[Option], seats: Sequence[tuple[in
     found: list[Replica] = []
     for option, (gpu, instance) in zip(mine, seats, strict=True):
         rate_rps = service.rate_rps * option.rps / total_rps / option.processes
-        grant = Grant(gpu, instance, 100.0 / option.processes, batch=option.batch)
+        grant = Grant(gpu, instance, 100.0 / option.processes, service.mem_mib, option.batch)
         for _ in range(option.processes):
             found.append(Replica(service.id, len(found), grant, 0.0, rate_rps, option.p99_ms(rate_rps)))
     return found

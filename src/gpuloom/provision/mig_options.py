@@ -11,8 +11,11 @@ from functools import partial
 
 import numpy as np
 
+from gpuloom.gpus.catalogue import base_profiles
+from gpuloom.gpus.model import GpuModel
 from gpuloom.perf.queueing import Batching, BatchTimes, Poisson, highest_rate_per_s, latency_of
 from gpuloom.work.mig_services import MigPoint
+from gpuloom.work.model import Service
 
 PART_OF_SLO = 0.45
 """ParvaGPU's rule."""
@@ -35,6 +38,17 @@ class Option:
 
 Options = Mapping[int, Option]
 """By compute slices; a size that cannot keep the SLO is absent."""
+
+
+def fitting(points: Sequence[MigPoint], service: Service, model: GpuModel) -> tuple[MigPoint, ...]:
+    """Those that keep what the service states: its largest batch, and memory for each process in the instance."""
+    room_mib = {profile.slices: profile.mem_mib for profile in base_profiles(model)}
+    return tuple(
+        point
+        for point in points
+        if point.batch <= (service.max_batch or point.batch)
+        and point.processes * (service.mem_mib or 0) <= room_mib.get(point.slices, 0)
+    )
 
 
 def by_latency(points: Sequence[MigPoint], slo_ms: float, part: float = PART_OF_SLO) -> Options:

@@ -55,7 +55,7 @@ def as_json(plan: ServicePlan, slo_ms: dict[str, float]) -> dict[str, object]:
         "gpu_type": plan.gpu_type,
         "gpus": plan.gpus,
         "cost_per_hour": plan.cost_per_hour,
-        "lower_bound_gpus": plan.lower_bound_gpus,
+        "lower_bound_gpus": plan.lower_bound_gpus if plan.strategy == "gpuloom" else None,  # the others prove nothing
         "services": [_row(replica, counts[replica.service], slo_ms[replica.service]) for replica in plan.replicas],
         "unplaced": [{"name": one.service, "why": one.why} for one in plan.unplaced],
     }
@@ -89,7 +89,7 @@ def from_json(printed: object, where: str) -> ServicePlan:
             str(printed["gpu_type"]),  # type: ignore[index]
             len({replica.grant.gpu for replica in replicas}),
             float(printed["cost_per_hour"]),  # type: ignore[index]
-            int(printed["lower_bound_gpus"]),  # type: ignore[index]
+            int(printed["lower_bound_gpus"] or 0),  # type: ignore[index]
             replicas,
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:

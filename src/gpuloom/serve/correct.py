@@ -13,7 +13,7 @@ own: whoever dilates time divides first.
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import inf
+from math import exp, inf, log, log1p
 
 
 class Level(StrEnum):
@@ -116,9 +116,11 @@ def is_violation(total: int, above: int, batch: int = 1, rules: Rules = RULES) -
     total, above = total // batch, above // batch
     # P(at least `above`) = 1 - P(fewer), term by term.
     odds = rules.allowed / (1.0 - rules.allowed)
-    term = (1.0 - rules.allowed) ** total
+    log_term = total * log1p(
+        -rules.allowed
+    )  # in logarithms: the first terms of many requests are too small for a float
     fewer = 0.0
     for k in range(above):
-        fewer += term
-        term *= odds * (total - k) / (k + 1)
+        fewer += exp(log_term)
+        log_term += log(odds * (total - k) / (k + 1))
     return 1.0 - fewer < rules.doubt
