@@ -117,3 +117,13 @@ def test_a_bursty_trace_is_planned_for_or_told(tmp_path: Path, capsys: pytest.Ca
     late = [row for row in json.loads(printed.out)["services"] if row["predicted_p99_ms"] > row["slo_ms"]]
     assert code == int(bool(late))
     assert ("late: a: p99" in printed.err) == bool(late)
+
+
+def test_peers_that_forget_the_memory_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "large.yaml"
+    line = "  - {{name: {0}, workload: resnet50, rate: 20, p99: 90ms, memory: 12G}}\n"
+    file.write_text("services:\n" + line.format("a") + line.format("b"))
+    assert run(str(file), "--compare", "--output", "json") == 0
+    over = {row["strategy"]: row["gpus_over_memory"] for row in json.loads(capsys.readouterr().out)}
+    assert over["gpuloom"] == 0
+    assert over["igniter"] == 1

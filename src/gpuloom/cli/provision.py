@@ -209,11 +209,20 @@ def _summary(plan: "ServicePlan", problem: "Problem", verdicts: "list[Verdict] |
         "cost_per_hour": plan.cost_per_hour,
         "lower_bound_gpus": plan.lower_bound_gpus if plan.strategy == "gpuloom" else None,
         "predicted_late": len(late),
+        "gpus_over_memory": _over_memory(plan, problem),
         "unplaced": len(plan.unplaced),
     }
     if verdicts is not None:
         row |= {"simulated_within": sum(one.held for one in verdicts), "of": len(problem.services)}
     return row
+
+
+def _over_memory(plan: "ServicePlan", problem: "Problem") -> int:
+    """GPUs on which the services state more memory than there is: the peers do not look at it."""
+    stated_mib = dict.fromkeys(range(plan.gpus), 0)
+    for replica in plan.replicas:
+        stated_mib[replica.grant.gpu] += replica.grant.mem_mib or 0
+    return sum(mib > problem.offer.mem_mib for mib in stated_mib.values())
 
 
 def _print(
