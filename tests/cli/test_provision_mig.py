@@ -39,6 +39,7 @@ def test_a_plan_on_instances(files: tuple[str, str], arrivals: str, capsys: pyte
     assert plan["gpus"] == plan["lower_bound_gpus"] == 1
     assert sum(row["rate_rps"] for row in plan["services"]) == pytest.approx(500)
     assert all(row["device"] != "whole" and row["predicted_p99_ms"] <= 40 for row in plan["services"])
+    assert all(row["workload"] == "net" and len(row["batch_ms"]) == row["batch"] for row in plan["services"])
     assert run(*words) == 0
     assert "1 x A100-80GB" in capsys.readouterr().out
 

@@ -43,6 +43,7 @@ def test_json_has_the_promised_names(two: Path, capsys: pytest.CaptureFixture[st
     plan = json.loads(capsys.readouterr().out)
     assert plan.keys() >= CONTRACT
     assert all(row.keys() >= ROW for row in plan["services"])
+    assert {row["name"]: row["workload"] for row in plan["services"]} == {"a": "resnet50", "b": "ssd"}
     assert all(one["held"] for one in plan["verification"])
 
 

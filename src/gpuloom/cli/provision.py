@@ -230,7 +230,7 @@ def _print(
 ) -> None:
     from gpuloom.provision.plan import as_json
 
-    printed = as_json(plan, problem.slo_ms)
+    printed = as_json(plan, problem.slo_ms, {one.id: one.workload for one in problem.services})
     checks = {one.service: one for one in verdicts or ()}
     if output is Output.json:
         if verdicts is not None:

@@ -15,7 +15,7 @@ def provision_mig(services: Path, gpu_type: str, arrivals: str, profiles: Path, 
     """Plan and print; the exit code."""
     from gpuloom.gpus.catalogue import find
     from gpuloom.provision.mig import plan_mig
-    from gpuloom.provision.mig_options import by_latency, by_queue, fitting
+    from gpuloom.provision.mig_options import batch_times, by_latency, by_queue, fitting
     from gpuloom.provision.plan import as_json
     from gpuloom.work.files import read_work
     from gpuloom.work.mig_services import read_mig_services
@@ -40,7 +40,13 @@ def provision_mig(services: Path, gpu_type: str, arrivals: str, profiles: Path, 
     plan = plan_mig(wanted, options, model, USD_PER_HOUR.get(model.name, 0.0))
     slo_ms = {one.id: one.slo_p99_ms for one in wanted}
     if output is Output.json:
-        print_json(as_json(plan, slo_ms))
+        printed = as_json(plan, slo_ms, {one.id: one.workload for one in wanted})
+        for row, replica in zip(printed["services"], plan.replicas, strict=True):
+            assert replica.grant.instance is not None
+            slices = model.by_name[replica.grant.instance.profile].slices
+            times = batch_times(points[row["workload"]], slices, round(100 / replica.grant.share_pct))
+            row["batch_ms"] = [round(float(ms), 4) for ms in times.busy_ms[: row["batch"]]]
+        print_json(printed)
     else:
         rows: list[dict[str, object]] = [
             {

@@ -47,8 +47,10 @@ class ServicePlan:
         return tuple(replica for replica in self.replicas if replica.service == service)
 
 
-def as_json(plan: ServicePlan, slo_ms: dict[str, float]) -> dict[str, object]:
-    """The printed form: a row for each replica; its names are a contract with scripts."""
+def as_json(
+    plan: ServicePlan, slo_ms: Mapping[str, float], workloads: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The printed form: a row for each replica; its names are a contract with scripts. Workloads are for `serve`."""
     counts = {replica.service: len(plan.of(replica.service)) for replica in plan.replicas}
     return {
         "strategy": plan.strategy,
@@ -56,7 +58,11 @@ def as_json(plan: ServicePlan, slo_ms: dict[str, float]) -> dict[str, object]:
         "gpus": plan.gpus,
         "cost_per_hour": plan.cost_per_hour,
         "lower_bound_gpus": plan.lower_bound_gpus if plan.strategy == "gpuloom" else None,  # the others prove nothing
-        "services": [_row(replica, counts[replica.service], slo_ms[replica.service]) for replica in plan.replicas],
+        "services": [
+            _row(replica, counts[replica.service], slo_ms[replica.service])
+            | ({"workload": workloads[replica.service]} if workloads else {})
+            for replica in plan.replicas
+        ],
         "unplaced": [{"name": one.service, "why": one.why} for one in plan.unplaced],
     }
 
