@@ -87,6 +87,7 @@ class Training:
     def save(self) -> None:
         draft = self.saved.with_suffix(".draft")
         draft.write_text(json.dumps({"done": self.done}))
+        self._log(f"saving {self.done}")
         draft.replace(self.saved)
         self._log(f"saved {self.done}")
 
