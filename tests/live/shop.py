@@ -101,7 +101,7 @@ class Shop:
         return "\n".join(str(entry)[:200] for entry in self.events() if "Decision" not in entry)
 
     def history(self, name: str) -> list[str]:
-        """Of a measured job: a number for each step, `saving NUMBER` before each checkpoint, `saved NUMBER` after it."""
+        """Of a measured job: a number for each step, `saving N` before and `saved N` after each checkpoint."""
         path = self.state / "jobs" / name / "checkpoint" / "steps.log"
         return path.read_text().splitlines() if path.exists() else []
 
