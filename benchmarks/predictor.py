@@ -97,7 +97,11 @@ def unknown_families(training: Mixes, test: Mixes) -> dict[str, object]:
         "family_out": described(together(list(gauged.values())))
         | {
             "mae_if_solo_slowdown_were_exact": fmean(exact),
-            "by_family": {family: short(errors) for family, errors in gauged.items()},
+            "by_family": {
+                family: short(errors)
+                | {"coverage_by_slice": {name: row["coverage"] for name, row in errors.by_slice().items()}}
+                for family, errors in gauged.items()
+            },
             "without_gauge": {
                 "mae": fmean(errors.mae for errors in bare.values()),
                 "coverage": fmean(errors.coverage for errors in bare.values()),

@@ -60,7 +60,7 @@ def checked(plan: ServicePlan, problem: Problem, world: MeasuredModel, seconds: 
     return {
         "gpus": plan.gpus,
         "cost_per_hour": plan.cost_per_hour,
-        "lower_bound_gpus": plan.lower_bound_gpus if plan.strategy == "gpuloom" else None,
+        "lower_bound_gpus": plan.lower_bound_gpus,
         "held": sum(one.held for one in verdicts),
         "never_late": sum(one.violations == 0.0 for one in verdicts),
         "largest_p99_over_slo": round(max(one.p99_ms / one.slo_ms for one in verdicts), 3),

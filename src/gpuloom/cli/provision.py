@@ -207,7 +207,7 @@ def _summary(plan: "ServicePlan", problem: "Problem", verdicts: "list[Verdict] |
         "gpu_type": plan.gpu_type,
         "gpus": plan.gpus,
         "cost_per_hour": plan.cost_per_hour,
-        "lower_bound_gpus": plan.lower_bound_gpus if plan.strategy == "gpuloom" else None,
+        "lower_bound_gpus": plan.lower_bound_gpus,
         "predicted_late": len(late),
         "gpus_over_memory": _over_memory(plan, problem),
         "unplaced": len(plan.unplaced),
@@ -257,7 +257,7 @@ def _print(
             one = checks[replica.service]
             row |= {"simulated_p99_ms": f"{one.p99_ms:.2f} ± {one.p99_within_ms:.2f}", "within": one.held}
         rows.append(row)
-    bound = f", none needs fewer than {plan.lower_bound_gpus}" if plan.strategy == "gpuloom" else ""
+    bound = "" if plan.lower_bound_gpus is None else f", none needs fewer than {plan.lower_bound_gpus}"
     title = f"{plan.strategy}: {plan.gpus} x {plan.gpu_type}, ${plan.cost_per_hour:,.2f} per hour{bound}"
     emit(rows, output, title)
     for gone in plan.unplaced:

@@ -149,7 +149,10 @@ ON_EVENTS = When()
 
 
 class Policy(Protocol):
-    """The whole interface. `told` names the fields of Hints that this policy is given: none, for an honest one."""
+    """The whole interface. `told` names the fields of Hints that this policy is given: none, for an honest one.
+
+    A policy that lets jobs share a device may say so, with `uses_mps = True`: a body that cannot do that refuses it.
+    """
 
     when: When
     told: frozenset[str]

@@ -3,7 +3,7 @@
 What it does beyond the paper: all legal layouts; placement and migration by marginal gain over all GPUs; no probe for
 a workload that is known, or where no answer could change the cut; a cut is changed when what jobs report shows that
 another pays; instances that stay keep running; nobody is held up by a job that does not fit, for a bounded time; jobs
-that are short, or may be, come first; priorities; speed floors. Each can be turned off: `miso_tuning`.
+that are short, or may be, come first; priorities; speed floors. `miso_tuning` can turn off all but the last two.
 """
 
 from bisect import insort
@@ -28,6 +28,8 @@ from gpuloom.policies.slicing import (
 )
 from gpuloom.work.model import Kind
 
+NOWHERE = -1
+"""The GPU of a job that has no slice for itself."""
 MOST_PRIORITY = 100
 """Beyond, a priority still counts in the queue, but no more on the GPU."""
 
@@ -38,7 +40,7 @@ class Sitter(NamedTuple):
     kind: int
     weight: float
     gpu: int
-    """Where it has a slice for itself; -1 if nowhere."""
+    """Where it has a slice for itself."""
     profile: str
 
 
@@ -87,7 +89,7 @@ class Miso:
 
     def _sit(self, view: View, job: JobView) -> Sitter:
         alone = next((g for g in job.grants if g.instance is not None and g.share_pct >= 100), None)
-        gpu, profile = (alone.gpu, alone.instance.profile) if alone is not None and alone.instance else (-1, "")
+        gpu, profile = (alone.gpu, alone.instance.profile) if alone is not None and alone.instance else (NOWHERE, "")
         weight = 4.0 ** (min(max(job.job.priority, -MOST_PRIORITY), MOST_PRIORITY) / 10)
         if self.tuning.size_aware and self._expected_s(view, job) < self.tuning.short_s:
             weight *= self.tuning.short_weight
@@ -157,7 +159,7 @@ class Miso:
 
     def _could_hold(self, job: JobView, model: GpuModel) -> bool:
         if job.job.kind is Kind.SLICEABLE:
-            return self._cuts.lost_s(model, (self._seat(-2, job.id),)) is not None
+            return self._cuts.lost_s(model, (self._seat(NOWHERE, job.id),)) is not None
         return model.mem_mib >= (job.job.mem_mib or 0)
 
     def _left_s(self, view: View, job_id: str) -> float:

@@ -7,7 +7,6 @@ that is large enough, and on which neither side is predicted late, takes it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 
@@ -113,6 +112,5 @@ def _as_plan(offer: Offer, gpus: list[list[Let]], unplaced: list[Unplaced], mode
             number = count[let.service.id] = count.get(let.service.id, -1) + 1
             grant = Grant(gpu, share_pct=let.share_pct, mem_mib=let.service.mem_mib, batch=let.batch)
             replicas.append(Replica(let.service.id, number, grant, 0.0, let.rate_rps, 2.0 * latency.total_ms))
-    least = ceil(sum(replica.grant.share_pct for replica in replicas) / 100.0 - 1e-9)
     cost = round(len(gpus) * offer.cost_per_hour, 2)
-    return ServicePlan("gpulets", offer.name, len(gpus), cost, least, tuple(replicas), tuple(unplaced))
+    return ServicePlan("gpulets", offer.name, len(gpus), cost, None, tuple(replicas), tuple(unplaced))

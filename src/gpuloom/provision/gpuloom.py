@@ -81,10 +81,12 @@ def law_of(problem: Problem) -> Law:
     return RegularLaw() if problem.pattern is Pattern.REGULAR else PoissonLaw(len(problem.services) > CONFIRMED)
 
 
-def bound_of(asked: Split, problem: Problem) -> int:
+def bound_of(asked: Split, problem: Problem) -> int | None:
     """For a trace nothing is known to bound it."""
-    if problem.pattern is Pattern.TRACE or not asked.services:
-        return 1 if asked.services else 0
+    if problem.pattern is Pattern.TRACE:
+        return None
+    if not asked.services:
+        return 0
     rates, law = np.array([service.rate_rps / 1000.0 for service in asked.services]), law_of(problem)
     return lower_bound(asked.services, rates, problem.offer, Grid.shared(problem.offer, law, problem.margin), law)
 
@@ -151,7 +153,7 @@ def replicas_of(problem: Problem, asked: Split, world: World, settled: Settled, 
     return found
 
 
-def as_plan(problem: Problem, asked: Split, replicas: list[Replica], least: int) -> ServicePlan:
+def as_plan(problem: Problem, asked: Split, replicas: list[Replica], least: int | None) -> ServicePlan:
     gpus = len({replica.grant.gpu for replica in replicas})
     return ServicePlan(
         "gpuloom",

@@ -109,15 +109,13 @@ Placement = list[list[tuple[Workload, float]]]
 def as_plan(strategy: str, offer: Offer, gpus: Placement, unplaced: list[Unplaced]) -> ServicePlan:
     """As data, with what iGniter's model predicts for a request: filling the batch, as long as its time, and the time.
 
-    Peers prove nothing: their lower bound is the sum of the least shares.
+    Peers prove nothing: they have no lower bound.
     """
-    replicas, volume = [], 0.0
+    replicas = []
     for gpu, residents in enumerate(gpus):
         predicted = predict(offer.igniter, [one.at(share) for one, share in residents])
         for (one, share), latency in zip(residents, predicted, strict=True):
             grant = Grant(gpu, share_pct=share, mem_mib=one.service.mem_mib, batch=one.batch)
             replicas.append(Replica(one.service.id, one.number, grant, 0.0, one.rate_rps, 2.0 * latency.total_ms))
-            volume += one.lower_pct
-    least = ceil(volume / 100.0 - _EXACT)
     cost = round(len(gpus) * offer.cost_per_hour, 2)
-    return ServicePlan(strategy, offer.name, len(gpus), cost, least, tuple(replicas), tuple(unplaced))
+    return ServicePlan(strategy, offer.name, len(gpus), cost, None, tuple(replicas), tuple(unplaced))

@@ -38,8 +38,8 @@ class ServicePlan:
     gpus: int
     """GPUs in use; replicas are on GPUs 0 to gpus - 1."""
     cost_per_hour: float
-    lower_bound_gpus: int
-    """No plan that keeps the promises, as the planner predicts them, needs fewer."""
+    lower_bound_gpus: int | None
+    """No plan that keeps the promises, as the planner predicts them, needs fewer; None where nothing is proved."""
     replicas: tuple[Replica, ...]
     unplaced: tuple[Unplaced, ...] = ()
 
@@ -57,7 +57,7 @@ def as_json(
         "gpu_type": plan.gpu_type,
         "gpus": plan.gpus,
         "cost_per_hour": plan.cost_per_hour,
-        "lower_bound_gpus": plan.lower_bound_gpus if plan.strategy == "gpuloom" else None,  # the others prove nothing
+        "lower_bound_gpus": plan.lower_bound_gpus,
         "services": [
             _row(replica, counts[replica.service], slo_ms[replica.service])
             | ({"workload": workloads[replica.service]} if workloads else {})
@@ -95,7 +95,7 @@ def from_json(printed: object, where: str) -> ServicePlan:
             str(printed["gpu_type"]),  # type: ignore[index]
             len({replica.grant.gpu for replica in replicas}),
             float(printed["cost_per_hour"]),  # type: ignore[index]
-            int(printed["lower_bound_gpus"] or 0),  # type: ignore[index]
+            None if printed["lower_bound_gpus"] is None else int(printed["lower_bound_gpus"]),  # type: ignore[index]
             replicas,
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:

@@ -68,7 +68,7 @@ def _cards(plan: ServicePlan, problem: Problem) -> str:
     figures = {
         "GPUs": f"{plan.gpus:,}",
         "cost per hour": f"${plan.cost_per_hour:,.2f}",
-        "no plan needs fewer than": f"{plan.lower_bound_gpus:,}",
+        "no plan needs fewer than": "–" if plan.lower_bound_gpus is None else f"{plan.lower_bound_gpus:,}",
         "SMs given away": f"{used / max(plan.gpus, 1):.0f} %",
         "services placed": f"{len({one.service for one in plan.replicas}):,} of {len(problem.services):,}",
     }

@@ -76,7 +76,7 @@ def read_plan(path: Path, workloads: dict[str, str] | None = None) -> Deployment
         gpu_type=gpu_type if isinstance(gpu_type, str) else "V100",
         gpus=1 + max(replica.grant.gpu for replica in replicas),
         cost_per_hour=0.0,
-        lower_bound_gpus=0,
+        lower_bound_gpus=None,
         replicas=tuple(replicas),
     )
     return Deployment(plan, promises, tables)
