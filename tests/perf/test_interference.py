@@ -1,8 +1,10 @@
 """Latency on a shared GPU: iGniter's published coefficients, what must hold for any crowd, and the errors we claim."""
 
 import runpy
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,9 @@ from gpuloom.perf.interference import (
     predict,
     solo_ms,
 )
-from gpuloom.perf.pair_errors import Pairs
+from gpuloom.perf.pair_errors import Pairs, models_of, without
 from gpuloom.perf.reach import Reach, reach_of
-from gpuloom.perf.sharing_fit import calibrate, profiled_only
+from gpuloom.perf.sharing_fit import FORMS, SHIPPED, Form, calibrate, fit_form, profiled_only
 from gpuloom.perf.sharing_model import SharingModel
 from gpuloom.perf.solo_curve import active_ms, fit_curve
 from gpuloom.perf.solo_table import SoloTable
@@ -314,6 +316,83 @@ def test_the_stated_errors_on_models_left_out(data_dir: Path, profiles: Profiles
     assert found["igniter"]["mean_error"] == pytest.approx(0.0366, abs=1e-4)
     assert found["igniter"]["interval_coverage"] is None
     assert set(found["ours"]["by_left_out_model"]) == set(MODELS)
+
+
+def rows_as(model: InterferenceModel, names: Sequence[str] = MODELS) -> list[PairRow]:
+    """Pairs that behave exactly as a model says."""
+    return [
+        PairRow(mine, batch, share_pct, other, 8, 100.0 - share_pct, ms)
+        for mine, other in permutations(names, 2)
+        for batch in (1, 8, 32)
+        for share_pct in (20.0, 50.0, 80.0)
+        for ms in totals(model, [Placed(mine, batch, share_pct), Placed(other, 8, 100.0 - share_pct)])[:1]
+    ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_finds_its_own_constants(form: Form, profiles: Profiles) -> None:
+    made = fit_form(form, profiles, rows_as(ours()))
+    slower = {
+        name: replace(one, traits=replace(one.traits, cache_sensitivity=1.5 * one.traits.cache_sensitivity))
+        for name, one in fit_form(replace(form, cache_from_pairs=False), profiles, rows_as(ours())).services.items()
+    }
+    if form.clock_from_pairs:
+        made = replace(made, constants=replace(made.constants, throttle_start_w=270.0))
+    if form.cache_from_pairs:
+        made = replace(made, services=slower)
+    found = fit_form(form, profiles, rows_as(made))
+    assert found.constants == made.constants
+    for name in MODELS:
+        assert found.services[name].traits.cache_sensitivity == made.services[name].traits.cache_sensitivity
+
+
+def test_the_shipped_form_is_what_is_calibrated(data_dir: Path, profiles: Profiles) -> None:
+    rows = read_solo_and_pairs(data_dir / "igniter" / "solo_and_pairs_v100.jsonl").pairs
+    fitted, calibrated = fit_form(SHIPPED, profiles, rows), calibrate(profiles, rows)
+    assert replace(fitted.constants, reach=calibrated.constants.reach) == calibrated.constants
+    assert len(set(FORMS)) == 16
+    assert SHIPPED in FORMS
+
+
+def test_a_form_is_chosen_without_the_model_that_it_is_judged_on() -> None:
+    script: dict[str, Any] = runpy.run_path(str(ROOT / "benchmarks" / "interference.py"))
+    rows, seen = rows_as(ours()), []
+
+    def truth(training: Sequence[PairRow]) -> InterferenceModel:
+        seen.append(models_of(training))
+        return ours()
+
+    candidates = {Form(soft_floor=False): lambda _: igniter(), SHIPPED: truth}
+    assert script["choose"](without(rows, "ssd"), candidates) == SHIPPED
+    assert sorted(map(sorted, seen)) == [["alexnet", "resnet50"], ["alexnet", "vgg19"], ["resnet50", "vgg19"]]
+    found = script["nested"](rows, candidates)
+    assert found["shipped"]["mean_error"] == found["chosen_inside"]["mean_error"] == pytest.approx(0.0)
+    assert set(found["chosen_inside"]["chosen"]) == set(MODELS)
+    wrong = found["forms"][0]
+    assert 0.01 < wrong["mean_error"] == pytest.approx(wrong["more_than_shipped"])
+    assert 0.4 < found["averaged"]["mean_error"] / wrong["mean_error"] < 0.6
+    assert script["nested"](rows_as(ours(), MODELS[:3]), candidates) is None  # three models: none can be left out twice
+
+
+def test_the_stated_errors_when_the_form_is_not_chosen_in_view(data_dir: Path, profiles: Profiles) -> None:
+    script: dict[str, Any] = runpy.run_path(str(ROOT / "benchmarks" / "interference.py"))
+    rows = read_solo_and_pairs(data_dir / "igniter" / "solo_and_pairs_v100.jsonl").pairs
+    candidates = script["candidate_forms"](profiles)
+    assert set(candidates) == set(FORMS)
+    quick = {form: fit for form, fit in candidates.items() if not form.cache_from_pairs}  # the others are never chosen
+    found = script["nested"](rows, quick)
+    assert found["shipped"]["mean_error"] == pytest.approx(0.0279, abs=1e-4)
+    assert found["chosen_inside"]["mean_error"] == pytest.approx(0.0315, abs=2e-4)
+    assert found["chosen_inside"]["p95_error"] == pytest.approx(0.087, abs=1e-3)
+    assert found["averaged"]["mean_error"] < 0.029
+    assert found["averaged"]["p95_error"] < 0.08
+
+
+def test_the_launch_bound_model_finds_its_own_constants() -> None:
+    script: dict[str, Any] = runpy.run_path(str(ROOT / "benchmarks" / "launch_bound.py"))
+    truth = script["LaunchBoundModel"](profiled_services(igniter(), MODELS), Reach(), 0.3, 0.004)
+    found = script["calibrate_launch_bound"](truth.services, rows_as(truth))
+    assert (found.launch_growth, found.cache_growth) == pytest.approx((0.3, 0.004), rel=1e-3)
 
 
 def test_the_script_gives_the_shipped_figures(data_dir: Path) -> None:

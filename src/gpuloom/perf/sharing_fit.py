@@ -3,11 +3,15 @@
 The sharpness is the one with which the curves fit the profiles best; the power at which the clock begins to fall is the
 one with the least mean error on measured pairs. Everything else is the profile's. The error bars come from leaving out
 one model more: constants from pairs without it, errors on pairs with it.
+
+That form was chosen with the measured pairs in view. FORMS are the ones it could have been: benchmarks/interference.py
+lets pairs without a model choose among them, which tells what the choice is worth on a model that nobody has seen.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
@@ -24,14 +28,33 @@ from gpuloom.work.service_profiles import Profiles, ServiceProfile
 SHARPNESS = tuple(float(s) for s in np.arange(1.0, 2.01, 0.05).round(2))
 THROTTLE_STARTS = tuple(float(s) for s in np.arange(0.8, 1.1, 0.0025).round(4))
 """Looked through, as parts of the power cap."""
+CACHE_FACTORS = tuple(float(s) for s in np.arange(0.0, 2.01, 0.5))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The terms that measured pairs can tell apart, each on or off; as shipped unless stated."""
+
+    soft_floor: bool = True
+    """Work and floor as a soft maximum; off: as a sum, like iGniter's."""
+    full_launch: bool = True
+    """Launches lengthen by the slope of iGniter's line; off: by the line itself at two processes, nearly nothing."""
+    clock_from_pairs: bool = True
+    """Where the clock begins to fall; off: at the nominal cap."""
+    cache_from_pairs: bool = False
+    """A factor on what all profiles say about the neighbours' cache use; off: 1."""
+
+
+SHIPPED = Form()
+FORMS = tuple(Form(*switches) for switches in product((True, False), repeat=4))
 
 
 def calibrate(
     profiles: Profiles, rows: Sequence[PairRow], tables: Mapping[str, SoloTable] | None = None
 ) -> SharingModel:
     """The model of all profiled services, its constants from `rows` and the profiles of the models in them."""
-    model = _without_reach(profiles, rows, tables or {})
-    reach = left_out_reach(rows, lambda others: _without_reach(profiles, others, tables or {}))
+    model = fit_form(SHIPPED, profiles, rows, tables)
+    reach = left_out_reach(rows, lambda others: fit_form(SHIPPED, profiles, others, tables))
     return replace(model, constants=replace(model.constants, reach=reach))
 
 
@@ -43,20 +66,38 @@ def profiled_only(profiles: Profiles) -> SharingModel:
     return SharingModel(hardware, fit_services(profiles, hardware, sharpness), constants)
 
 
-def _without_reach(profiles: Profiles, rows: Sequence[PairRow], tables: Mapping[str, SoloTable]) -> SharingModel:
-    hardware = fit_hardware(profiles.gpu)
-    seen = models_of(rows)
-    sharpness = choose_sharpness([one for name, one in profiles.services.items() if name in seen], hardware)
-    constants = Constants(sharpness, hardware.cap_w, Reach())
-    model = SharingModel(hardware, fit_services(profiles, hardware, sharpness), constants, tables)
-    pairs = Pairs.of(rows, model.names)
+def fit_form(
+    form: Form, profiles: Profiles, rows: Sequence[PairRow], tables: Mapping[str, SoloTable] | None = None
+) -> SharingModel:
+    """The same for any form, without error bars; without the full launch it is for two processes only."""
+    hardware, seen = fit_hardware(profiles.gpu), models_of(rows)
+    known = [one for name, one in profiles.services.items() if name in seen]
+    sharpness = choose_sharpness(known, hardware) if form.soft_floor else 1.0
+    services = fit_services(profiles, hardware, sharpness)
+    if not form.full_launch:
+        hardware = replace(hardware, launch_slope_ms=2.0 * hardware.launch_slope_ms + hardware.launch_base_ms)
+    starts = THROTTLE_STARTS if form.clock_from_pairs else (1.0,)
+    factors = CACHE_FACTORS if form.cache_from_pairs else (1.0,)
+    tried = [
+        SharingModel(
+            hardware, _scaled(services, factor), Constants(sharpness, start * hardware.cap_w, Reach()), tables or {}
+        )
+        for factor, start in product(factors, starts)
+    ]
+    pairs = Pairs.of(rows, tried[0].names)
 
-    def mean_error(start: float) -> float:
-        tried = replace(model, constants=replace(constants, throttle_start_w=start * hardware.cap_w))
-        return float(np.abs(np.log(tried.latencies(pairs.crowd).total_ms[:, 0] / pairs.measured_ms)).mean())
+    def mean_error(model: SharingModel) -> float:
+        return float(np.abs(np.log(model.latencies(pairs.crowd).total_ms[:, 0] / pairs.measured_ms)).mean())
 
-    best = min(THROTTLE_STARTS, key=mean_error)
-    return replace(model, constants=replace(constants, throttle_start_w=best * hardware.cap_w))
+    return min(tried, key=mean_error)
+
+
+def _scaled(services: Mapping[str, SharedService], factor: float) -> dict[str, SharedService]:
+    """As sensitive to the neighbours' cache use as profiled, times `factor`."""
+    return {
+        name: replace(one, traits=replace(one.traits, cache_sensitivity=factor * one.traits.cache_sensitivity))
+        for name, one in services.items()
+    }
 
 
 def fit_services(profiles: Profiles, hardware: Hardware, sharpness: float) -> dict[str, SharedService]:

@@ -142,7 +142,8 @@ def _on_the_link(
     """Transfers on a link that all share, each direction for itself: stretched by what is asked of it above its rate.
 
     What each asks for is what it would alone (`busy_ms`), which is the most. That there is no slowdown below the rate
-    is a choice: fitted to all measured pairs it is none, fitted to parts of them up to 1.7 times the neighbour's use.
+    is a choice: no measured pair asks for more, and fits of a slowdown in proportion to the neighbour's use disagree
+    from one part of the pairs to the next.
     """
     period_ms = np.maximum(busy_ms + feedback_ms, load_ms)
     stretched = []

@@ -1,4 +1,7 @@
-"""Ours where all that is known of a service is a solo table and its L2 use: no power, no kernels, no second copy.
+"""Slowdown where all that is known of a service is a solo table and its L2 use: no power, no kernels, no second copy.
+
+That is all the A100 measurements have. The product ships no figures of services there, so this model is only here, to
+answer for our idea of interference in `interference.py --a100`.
 
 A model whose latency does not fall with the share waits for its launches: that *floor* is its time at batch 1 on the
 whole GPU. Each further process lengthens the launches, hence the floor, by the same part; the work beside it slows with
