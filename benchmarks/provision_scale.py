@@ -23,9 +23,8 @@ from math import log
 import numpy as np
 
 from gpuloom.perf.batching import Batching
-from gpuloom.perf.interference import Placed
-from gpuloom.provision.confirm import batch_times, p99_ms
-from gpuloom.provision.plan import Replica, ServicePlan
+from gpuloom.provision.confirm import p99_ms, times_on
+from gpuloom.provision.plan import ServicePlan
 from gpuloom.provision.problem import Pattern, Problem, shipped_offer
 from gpuloom.provision.registry import strategy
 from gpuloom.work.model import Service
@@ -64,19 +63,12 @@ def timed(name: str, problem: Problem, rounds: int) -> tuple[dict[str, object], 
 
 def confirmed(plan: ServicePlan, problem: Problem) -> int:
     """Replicas whose exact p99 is within the SLO."""
-    workload, slo_ms = {one.id: one.workload for one in problem.services}, problem.slo_ms
-    on: dict[int, list[Replica]] = {}
-    of: dict[str, int] = {}
-    for replica in plan.replicas:
-        on.setdefault(replica.grant.gpu, []).append(replica)
-        of[replica.service] = of.get(replica.service, 0) + 1
+    slo_ms = problem.slo_ms
+    times = times_on(plan.replicas, problem.demand.workloads, problem.offer.model, problem.margin)
     within = 0
-    for residents in on.values():
-        placed = [Placed(workload[one.service], one.grant.batch or 1, one.grant.share_pct) for one in residents]
-        for one, times in zip(residents, batch_times(problem.offer.model, placed, problem.margin), strict=True):
-            batching = Batching(one.grant.batch or 1, one.queue_delay_ms)
-            p99 = p99_ms(problem, one.service, times, batching, one.rate_rps, of[one.service])
-            within += p99 <= slo_ms[one.service]
+    for one in plan.replicas:
+        batching = Batching(one.grant.batch or 1, one.queue_delay_ms)
+        within += p99_ms(problem, one.service, times[one], batching, one.rate_rps) <= slo_ms[one.service]
     return within
 
 

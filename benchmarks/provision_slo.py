@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gpuloom.provision.confirm import times_on
 from gpuloom.provision.igniter import provision as igniter
 from gpuloom.provision.plan import ServicePlan
 from gpuloom.provision.problem import Offer, Pattern, Problem, shipped_offer
@@ -56,7 +57,8 @@ def layout(plan: ServicePlan) -> list[dict[str, list[float]]]:
 
 
 def checked(plan: ServicePlan, problem: Problem, world: MeasuredModel, seconds: float) -> dict[str, object]:
-    verdicts = verify(plan, problem, world, np.random.default_rng(1))
+    times = times_on(plan.replicas, problem.demand.workloads, world)
+    verdicts = verify(plan, problem.demand, times, np.random.default_rng(1))
     return {
         "gpus": plan.gpus,
         "cost_per_hour": plan.cost_per_hour,
@@ -89,11 +91,12 @@ def widest_margin(offer: Offer, pattern: Pattern) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with igniter/")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="the tables' folder, or one above")
     arguments = parser.parse_args()
-    file = arguments.data / "igniter" / "solo_and_pairs_v100.jsonl"
-    if not file.exists():
-        raise SystemExit(f"{file} is not there: expected the measured tables, --data DIR")
+    places = [folder / "solo_and_pairs_v100.jsonl" for folder in (arguments.data / "igniter", arguments.data)]
+    file = next((place for place in places if place.exists()), None)
+    if file is None:
+        raise SystemExit(f"{places[0]} is not there: expected the measured tables, --data DIR")
     measured = read_solo_and_pairs(file)
     tables = measured_tables(measured)
     world = measured_model(measured, load_service_figures("V100"))

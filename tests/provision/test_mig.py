@@ -115,6 +115,27 @@ def test_the_published_scenarios(data_dir: Path, scenario: str) -> None:
     assert (plan.gpus, plan.lower_bound_gpus) == (PUBLISHED[scenario], PUBLISHED[scenario])
 
 
+def test_a_search_that_finds_nothing_in_time_is_told() -> None:
+    wanted = [Service(f"s{at}", "m", 100.0 + 37.0 * at, 20.0 + at) for at in range(40)]
+    options = {one.id: by_latency(points(), one.slo_p99_ms) for one in wanted}
+    with pytest.raises(InputError, match="the solver found no plan on MIG instances within 0 s"):
+        plan_mig(wanted, options, A100, 5.0, time_limit_s=0.0)
+
+
+def test_a_rate_that_no_number_of_processes_serves() -> None:
+    plan = plan_mig([Service("s", "m", 9e8, 40.0)], {"s": by_latency(points(), 40.0)}, A100, 5.0)
+    assert [one.why for one in plan.unplaced] == [
+        "9e+08 requests per second need more than 10,000 replicas on A100-80GB"
+    ]
+
+
+def test_a_process_is_as_busy_as_its_throughput_says() -> None:
+    """The latency is written in whole milliseconds: 2 for a batch of which 600 are done in a second."""
+    times = batch_times((MigPoint(1, 1, 1, 600.0, 2.0), MigPoint(1, 2, 1, 900.0, 2.0)), 1, 1)
+    assert times.busy_ms == pytest.approx([1000 / 600, 2000 / 900])
+    assert times.latency_ms == pytest.approx([2.0, 2000 / 900])
+
+
 def test_a_promise_that_no_instance_keeps() -> None:
     plan = plan_mig([Service("s", "m", 10.0, 3.0)], {"s": by_latency(points(), 3.0)}, A100, 5.0)
     assert (plan.gpus, plan.replicas) == (0, ())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gpuloom.cli.main import main
+from gpuloom.serve.planfile import read_plan
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "services.yaml"
 CONTRACT = {"strategy", "gpus", "cost_per_hour", "lower_bound_gpus", "services", "unplaced"}
@@ -98,12 +99,20 @@ def test_one_sentence_for_wrong_input(two: Path, tmp_path: Path, capsys: pytest.
     assert "no figures of services ship" in refused(capsys, str(two), "--gpu-type", "T4")
     assert "--solo-tables needs --measured" in refused(capsys, str(two), "--solo-tables")
     assert "is not JSON" in refused(capsys, str(two), "--replan", str(two))
-    assert "would overwrite" in refused(capsys, str(two), "--report", str(two))
+    assert "is a file that is read here" in refused(capsys, str(two), "--report", str(two))
+    assert "is a file that is read here" in refused(
+        capsys, str(two), "--profile", f"V100={half}", "--report", str(half)
+    )
+    assert "has an empty name" in refused(capsys, str(two), "--gpu-type", "V100,")
+    assert "expected V100=" in refused(capsys, str(two), "--gpu-type", "V100,T4", "--profile", str(half))
+    assert "dollars an hour above 0" in refused(capsys, str(two), "--price", "free")
 
 
 def test_the_example_of_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(EXAMPLE), "--arrivals", "regular", "--strategy", "igniter") == 0
     assert capsys.readouterr().out.startswith("igniter: 6 x V100, $18.36 per hour")
+    assert run(str(EXAMPLE), "--arrivals", "regular", "--strategy", "gslice") in (0, 1)
+    assert capsys.readouterr().out.startswith("gslice: 6 x V100")  # 5 in the order of the names
 
 
 def test_a_bursty_trace_is_planned_for_or_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,3 +137,44 @@ def test_peers_that_forget_the_memory_are_shown(tmp_path: Path, capsys: pytest.C
     over = {row["strategy"]: row["gpus_over_memory"] for row in json.loads(capsys.readouterr().out)}
     assert over["gpuloom"] == 0
     assert over["igniter"] == 1
+
+
+@pytest.mark.parametrize("name", ["gpuloom", "igniter", "gpulets", "gslice", "ffd"])
+def test_a_rate_beyond_all_gpus_is_told(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "flood.yaml"
+    file.write_text("services: [{name: a, workload: resnet50, rate: 1000000000, p99: 40ms}]\n")
+    assert run(str(file), "--strategy", name) == 1
+    assert "not placed: a: 1e+09 requests per second need more than 10,000 replicas" in capsys.readouterr().err
+
+
+def test_two_types_of_shares_in_one_plan(tmp_path: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cheap type that is as fast, but has too little memory for one service."""
+    file, plan = tmp_path / "three.yaml", tmp_path / "plan.json"
+    file.write_text(
+        "services:\n  - {name: a, workload: resnet50, rate: 800, p99: 40ms}\n"
+        "  - {name: b, workload: ssd, rate: 80, p99: 60ms}\n"
+        "  - {name: large, workload: resnet50, rate: 20, p99: 60ms, memory: 16000}\n"
+    )
+    profile = f"T4={data_dir / 'igniter' / 'profile_v100.jsonl'}"
+    words = (str(file), "--gpu-type", "V100,T4", "--profile", profile)
+    assert "no price of T4 is known" in refused(capsys, *words)
+    assert run(*words, "--price", "T4=0.5", "--verify", "--output", "json") == 0
+    printed = capsys.readouterr().out
+    found = json.loads(printed)
+    assert {row["gpu_type"] for row in found["services"] if row["name"] == "large"} == {"V100"}
+    assert found["gpus_by_type"] == {"V100": 1, "T4": 1}
+    assert found["cost_per_hour"] == pytest.approx(3.56)
+    assert found["lower_bound_cost"] == pytest.approx(3.56)
+    assert found.keys() >= CONTRACT
+    plan.write_text(printed)
+    file.write_text(
+        file.read_text().replace("rate: 800", "rate: 810") + "  - {name: c, workload: ssd, rate: 5, p99: 80ms}\n"
+    )
+    assert run(*words, "--price", "T4=0.5", "--replan", str(plan), "--output", "json") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert [(move["service"], move["from_gpu"]) for move in again["moves"]] == [("c", None)]
+    assert run(*words[:1], "--replan", str(plan)) == 2
+    assert "the old plan is for T4, not V100" in capsys.readouterr().err
+    deployment = read_plan(plan)
+    assert [deployment.plan.type_of(one.grant.gpu) for one in deployment.plan.of("large")] == ["V100"]
+    assert set(deployment.batch_ms) == {(row["name"], row["replica"]) for row in found["services"]}

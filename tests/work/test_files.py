@@ -120,7 +120,11 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
         ("jobs:\n- name: a\n  command: [1]\n", "jobs[0].command is a list, but must be a command line"),
         ("jobs:\n- name: a\n  name: b\n", "line 3 gives 'name' a second time: expected each field once"),
         ("jobs:\n- name: a\n- name: a\n", "line 3, jobs[1].name is 'a', which an earlier job already has"),
-        ("jobs: [{name: a}]\nservices: [{name: a, workload: b, rate: 1, p99: 1ms}]\n", "services[0].name is 'a',"),
+        (
+            "jobs: [{name: a}]\nservices: [{name: a, workload: b, rate: 1, p99: 1ms}]\n",
+            "services[0].name is 'a', which an earlier job or service already has",
+        ),
+        ("services:\n- {name: a, workload: b, rate: 1e99, p99: 1s}\n", "rate is '1e99', but must be a number above 0"),
         ("services:\n- {name: a, workload: b, rate: 1, p99: 40}\n", "p99 is 40, but must be a time above 0 with"),
         ("services:\n- {name: a, workload: b, rate: 0, p99: 1s}\n", "rate is 0, but must be a number above 0"),
         ("jobs: {name: a}\n", "line 1, jobs is an object, but must be a list"),
@@ -171,3 +175,10 @@ def test_the_schema_refuses_what_the_reader_refuses(wrong: dict[str, Any], tmp_p
     complaint(tmp_path, yaml.safe_dump(wrong))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, json_schema())
+
+
+def test_a_rate_may_be_written_as_1e6(tmp_path: Path) -> None:
+    """YAML 1.1 takes it for a text."""
+    (tmp_path / "work.yaml").write_text("services:\n- {name: a, workload: b, rate: 1e6, p99: 1s}\n")
+    _, (service,) = read_work(tmp_path / "work.yaml")
+    assert service.rate_rps == 1_000_000.0

@@ -18,7 +18,7 @@
 4. Memory is a share as well: its sum over the GPU's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import ceil
 
 import numpy as np
@@ -38,7 +38,7 @@ EACH: Blocks = tuple((count, count) for count in range(1, 17))
 FEW = 64
 MANY = 17
 """The fewest beyond."""
-MIXES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+MIXES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 """Parts of the share itself in a mean with another function."""
 HARDLY = 1e-3
 """Part of the rate at which a replica counts as hardly ever asked; lower rates need no more."""
@@ -48,13 +48,23 @@ Dual = Callable[[Floats], Floats]
 
 def lower_bound(services: tuple[Service, ...], rates: Floats, offer: Offer, grid: Grid, law: Law) -> int:
     """`rates` in requests per ms; the grid is that of shared GPUs."""
+    best = max(float(values.sum()) for values in values_of(services, rates, offer, grid, law))
+    return max(1, ceil(best - _ROUNDING))
+
+
+def values_of(services: tuple[Service, ...], rates: Floats, offer: Offer, grid: Grid, law: Law) -> Iterator[Floats]:
+    """Values of all services that sum to at most 1 on any GPU, by one function after the other: the share itself first.
+
+    Their sum over *some* services is as much a bound for those, so that types of GPU can be weighed against each other.
+    """
     blocks = BLOCKS if len(services) > FEW else EACH
     units = np.array([_units(services, rates / most, offer, grid, law) for _, most in blocks]) / grid.units
     seldom = _units(services, rates * HARDLY, offer, grid, law) / grid.units
     rest = np.maximum(MANY * seldom, rates / _throughput(services, offer, grid))
-    best = max(_sum(blocks, units, seldom, rest, own, dual) for dual in duals(grid.units) for own in MIXES)
-    mem = sum(service.mem_mib or 0 for service in services) / offer.mem_mib
-    return max(1, ceil(best - _ROUNDING), ceil(mem - _ROUNDING))
+    for own in MIXES:
+        for dual in duals(grid.units)[: 1 if own == 1.0 else None]:
+            yield _values(blocks, units, seldom, rest, own, dual)
+    yield np.array([(service.mem_mib or 0) / offer.mem_mib for service in services])
 
 
 def duals(units: int) -> list[Dual]:
@@ -79,13 +89,13 @@ def _rounding(k: int) -> Dual:
     return dual
 
 
-def _sum(blocks: Blocks, units: Floats, seldom: Floats, rest: Floats, own: float, dual: Dual) -> float:
+def _values(blocks: Blocks, units: Floats, seldom: Floats, rest: Floats, own: float, dual: Dual) -> Floats:
     """With `own` parts of the share itself, the others of the dual function; shares above 1 cannot be."""
     fewest = np.array([first for first, _ in blocks])[:, None]
     values = fewest * (own * units + (1.0 - own) * dual(np.minimum(units, 1.0)))
     few = np.where(units > 1.0 + _ROUNDING, np.inf, values).min(axis=0)
     many = own * rest + (1.0 - own) * MANY * dual(np.minimum(seldom, 1.0))
-    return float(np.minimum(few, many).sum())
+    return np.asarray(np.minimum(few, many))
 
 
 def _units(services: tuple[Service, ...], rates: Floats, offer: Offer, grid: Grid, law: Law) -> Ints:

@@ -13,6 +13,7 @@ import numpy as np
 from gpuloom.gpus.grant import Grant
 from gpuloom.perf.gpulets_model import GpuletsModel, profiled_services
 from gpuloom.perf.interference import Placed, predict, solo_ms
+from gpuloom.provision.items import MOST_REPLICAS
 from gpuloom.provision.plan import Replica, ServicePlan, Unplaced
 from gpuloom.provision.problem import Offer, Problem
 from gpuloom.work.model import Service
@@ -21,7 +22,6 @@ SIZES_PCT = (10.0, 20.0, 40.0, 50.0, 60.0, 80.0, 100.0)
 MOST_BATCH = 32
 COEFFICIENTS = (0.962121, 0.00236750, 0.00431410, 0.0, 0.0)
 """Fitted by `perf.gpulets_model.fit_gpulets` to the 750 measured pairs, with the L2 use of iGniter's profiles."""
-MOST_REPLICAS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,11 @@ def provision(problem: Problem) -> ServicePlan:
     unplaced: list[Unplaced] = []
     for service in sorted(problem.services, key=lambda one: -one.rate_rps):
         left, knee = service.rate_rps, knee_pct(model, service.workload)
+        whole = fit(service, left, 100.0, model)
+        if whole is not None and left > whole.rate_rps * MOST_REPLICAS:
+            why = f"{left:g} requests per second need more than {MOST_REPLICAS:,} replicas"
+            unplaced.append(Unplaced(service.id, why))
+            continue
         for _ in range(MOST_REPLICAS):
             if left <= 1e-9:
                 break
@@ -75,7 +80,7 @@ def _place(service: Service, left: float, knee: float, gpus: list[list[Let]], mo
         let = fit(service, left, size, model)
         if let is None:
             continue
-        for residents in gpus:
+        for residents in gpus if size < 100.0 else ():
             if len(residents) == 1 and residents[0].share_pct + size <= 100.0 and holds([*residents, let], model):
                 residents.append(let)
                 return let

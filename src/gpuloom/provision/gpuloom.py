@@ -14,7 +14,7 @@ import numpy as np
 from gpuloom.gpus.grant import Grant
 from gpuloom.perf.interference import Floats, Placed
 from gpuloom.provision.bound import lower_bound
-from gpuloom.provision.confirm import batch_times, with_delay
+from gpuloom.provision.confirm import Exactly
 from gpuloom.provision.items import Grid, items_of
 from gpuloom.provision.laws import Law, PoissonLaw, RegularLaw
 from gpuloom.provision.packing import group_of, pack
@@ -133,20 +133,20 @@ def replicas_of(problem: Problem, asked: Split, world: World, settled: Settled, 
     given: Counter[int] = Counter()
     times = times_of(world, settled.seats, settled.batch, settled.units)
     late = lateness(world, settled.seats, settled.batch, times)
+    exactly = Exactly(problem)
     found = []
     for gpu, row in enumerate(settled.seats):
         which = [world.items.service[at] for at in group_of(row)]
-        placed = [
+        placed = tuple(
             Placed(asked.services[at].workload, int(world.grid.batches[column]), float(units) * problem.offer.unit_pct)
             for at, column, units in zip(which, settled.batch[gpu], settled.units[gpu], strict=False)
-        ]
-        own = batch_times(problem.offer.model, placed, problem.margin) if exact else []
+        )
         for seat, (at, one) in enumerate(zip(which, placed, strict=True)):
             service, of = asked.services[at], count[at]
             rate, batch = service.rate_rps / of, int(one.batch)
             p99, delay_ms = (1.0 + float(late[gpu, seat])) * service.slo_p99_ms, 0.0
             if exact:
-                p99, delay_ms = with_delay(problem, service.id, own[seat], batch, rate, of)
+                p99, delay_ms = exactly.of(placed, seat, service, given[at], of)
             grant = Grant(gpu, share_pct=one.share_pct, mem_mib=service.mem_mib, batch=batch)
             found.append(Replica(service.id, given[at], grant, delay_ms, rate, p99))
             given[at] += 1

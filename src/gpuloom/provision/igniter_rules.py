@@ -10,11 +10,11 @@ from math import ceil, floor
 from gpuloom.gpus.grant import Grant
 from gpuloom.perf.igniter_model import IgniterModel
 from gpuloom.perf.interference import Placed, predict
+from gpuloom.provision.items import MOST_REPLICAS
 from gpuloom.provision.plan import Replica, ServicePlan, Unplaced
 from gpuloom.provision.problem import Offer
 from gpuloom.work.model import Service
 
-MOST_REPLICAS = 100_000
 _EXACT = 1e-9
 
 
@@ -63,14 +63,15 @@ def workloads(services: tuple[Service, ...], model: IgniterModel) -> tuple[list[
     unplaced: list[Unplaced] = []
     for service in services:
         parts = _parts(service, model)
-        if parts is None:
-            unplaced.append(Unplaced(service.id, f"no share of a GPU answers within half of {service.slo_p99_ms:g} ms"))
+        if isinstance(parts, str):
+            unplaced.append(Unplaced(service.id, parts))
         else:
             found += parts
     return found, unplaced
 
 
-def _parts(service: Service, model: IgniterModel) -> list[Workload] | None:
+def _parts(service: Service, model: IgniterModel) -> list[Workload] | str:
+    """Its replicas, or why there are none."""
     rest, whole = service.rate_rps, None
     parts: list[Workload] = []
     while True:
@@ -80,8 +81,10 @@ def _parts(service: Service, model: IgniterModel) -> list[Workload] | None:
             return [*parts, Workload(service, len(parts), rest, batch, share)]
         if whole is None:
             whole = _whole(service, model)
-            if whole is None or rest > whole[1] * MOST_REPLICAS:
-                return None
+            if whole is None:
+                return f"no share of a GPU answers within half of {service.slo_p99_ms:g} ms"
+            if rest > whole[1] * MOST_REPLICAS:
+                return f"{service.rate_rps:g} requests per second need more than {MOST_REPLICAS:,} replicas"
         batch, rate = whole
         for _ in range(max(1, floor(rest / rate))):
             if rest <= rate:

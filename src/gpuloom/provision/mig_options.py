@@ -67,19 +67,22 @@ def _doubled(latency_ms: float, rate_rps: float) -> float:  # noqa: ARG001
 def by_queue(points: Sequence[MigPoint], slo_ms: float, percent: float = 99.0) -> Options:
     """The max batch is any that was measured; times between measured batches lie on straight lines.
 
-    No queue serves more than it could with requests never running out, so whoever could not beat the best is not asked.
+    No queue serves more than it could with requests never running out, and none that is late at some rate serves a
+    higher one: whoever could not beat the best is not asked for its highest. The likely best come first.
     """
     best: dict[int, Option] = {}
     times = {shape: batch_times(points, *shape) for shape in {(point.slices, point.processes) for point in points}}
     in_time = [point for point in points if point.latency_ms < slo_ms]
-    for point in sorted(in_time, key=lambda one: (-one.rps, one.batch, one.processes)):
+    for point in sorted(in_time, key=lambda one: (2.0 * one.latency_ms > slo_ms, -one.rps, one.batch, one.processes)):
         mine, batching = times[point.slices, point.processes], Batching(point.batch)
         at_most_rps = mine.capacity_per_s(batching) * point.processes
         if point.slices in best and MOST_LOAD * at_most_rps <= best[point.slices].rps:
             continue
+        ask = partial(_percentile_ms, mine.up_to(batching), batching, percent)
+        if point.slices in best and ask(best[point.slices].rps / point.processes) > slo_ms:
+            continue
         rps = min(highest_rate_per_s(mine, batching, slo_ms, percent) * point.processes, MOST_LOAD * at_most_rps)
         if rps > 0 and (point.slices not in best or rps > best[point.slices].rps):
-            ask = partial(_percentile_ms, mine.up_to(batching), batching, percent)
             best[point.slices] = Option(point.slices, point.batch, point.processes, rps, ask)
     return best
 
@@ -89,11 +92,16 @@ def _percentile_ms(times: BatchTimes, batching: Batching, percent: float, rate_r
 
 
 def batch_times(points: Sequence[MigPoint], slices: int, processes: int) -> BatchTimes:
-    """Of one process, for batches from 1 to the largest that was measured; what falls with the batch is lifted."""
-    mine = sorted((p.batch, p.latency_ms) for p in points if (p.slices, p.processes) == (slices, processes))
-    batches, latencies = zip(*mine, strict=True)
-    rising = np.maximum.accumulate(latencies)
-    return BatchTimes.of(np.interp(np.arange(1, batches[-1] + 1), batches, rising))
+    """Of one process, for batches from 1 to the largest that was measured; what falls with the batch is lifted.
+
+    It is busy for as long as the throughput says, and answers after the latency, which may be written in whole ms only.
+    """
+    mine = sorted((p.batch, p.latency_ms, p.each_rps) for p in points if (p.slices, p.processes) == (slices, processes))
+    batches, latency_ms, each_rps = (np.array(column) for column in zip(*mine, strict=True))
+    busy_ms = np.maximum.accumulate(1000.0 * batches / each_rps)
+    sizes = np.arange(1, batches[-1] + 1)
+    answered_ms = np.maximum.accumulate(np.maximum(latency_ms, busy_ms))
+    return BatchTimes.of(np.interp(sizes, batches, busy_ms), np.interp(sizes, batches, answered_ms))
 
 
 def _best(options: Iterable[Option]) -> Options:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpuloom.perf.interference import Floats, Ints
-from gpuloom.provision.candidates import Beside, alone, choose, least_units
+from gpuloom.provision.candidates import Beside, Choice, alone, choose, least_units
 from gpuloom.provision.items import Items
 from gpuloom.provision.packing import MOST_SEATS, TYPICAL, Groups, guess, seats_of
 from gpuloom.provision.settle import EMPTY, Settled, World, beside, settle
@@ -38,7 +38,7 @@ def fewest(world: World, options: Options) -> Settled | None:
         groups.append(group)
         if len(groups) > MOST_GROUPS:
             return None
-    settled = settle_both(world, groups, least)
+    settled = settle_both(world, groups, least, typical_choice(world, least))
     settled = settled.rows(settled.fits)
     chosen = _partition(settled, options)
     return None if chosen is None else settled.rows(chosen)
@@ -66,11 +66,15 @@ def _allowed(group: Sequence[int], at: int, options: Options) -> bool:
     return all(one == at for one in same) and len(same) < options.replicas[at]
 
 
-def settle_both(world: World, groups: Groups, least: Ints) -> Settled:
+def typical_choice(world: World, least: Ints) -> Choice:
+    """What items need beside neighbours of which nothing is known."""
+    return guess(world, least, Beside(np.zeros(len(world.items)), np.full(len(world.items), TYPICAL)))
+
+
+def settle_both(world: World, groups: Groups, least: Ints, typical: Choice) -> Settled:
     """With batches for typical neighbours, and with batches for their own; of both the better."""
     seats = seats_of(groups)
     at, here = np.maximum(seats, 0), seats != EMPTY
-    typical = guess(world, least, Beside(np.zeros(len(world.items)), np.full(len(world.items), TYPICAL)))
     batch = np.where(here, typical.batch[at], 0)
     first = settle(world, seats, batch, least[at, batch])
     own = choose(take(world.items, at.ravel()), world.grid, world.law, beside(world, first))

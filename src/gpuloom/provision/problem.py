@@ -4,8 +4,8 @@ Whatever is wrong with a question is one sentence. A service that can be asked f
 lists it as unplaced, with the reason.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isfinite
 
@@ -18,8 +18,8 @@ from gpuloom.perf.solo_table import SoloTable
 from gpuloom.work.model import Service
 from gpuloom.work.service_figures import load_service_figures
 
-COST_PER_HOUR: Mapping[str, float] = {"V100": 3.06}
-"""Dollars on demand: p3.2xlarge on AWS, as in iGniter's paper."""
+COST_PER_HOUR: Mapping[str, float] = {"V100": 3.06, "A100-40GB": 4.10, "A100-80GB": 5.12}
+"""Dollars on demand at AWS: p3.2xlarge, as in iGniter's paper; one of the eight GPUs of p4d.24xlarge, p4de.24xlarge."""
 MAX_RATE_RPS = 1e9
 SHORTEST_SLO_MS, LONGEST_SLO_MS = 1e-3, 1e7
 
@@ -33,6 +33,35 @@ class Pattern(StrEnum):
     """At equal gaps; dealt to replicas in turn."""
     TRACE = "trace"
     """As recorded, scaled to each service's rate; dealt to replicas in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is asked for, whatever GPUs it is to run on."""
+
+    services: tuple[Service, ...]
+    pattern: Pattern = Pattern.POISSON
+    gaps: Mapping[str, Floats] = field(default_factory=dict)
+    """For a trace: gaps between requests by service, of mean 1; under "" those of every other service."""
+
+    def __post_init__(self) -> None:
+        check_services(self.services)
+        if self.pattern is Pattern.TRACE and not self.gaps:
+            raise InputError("arrivals are those of a trace, but no trace was given: expected trace:FILE")
+
+    @property
+    def slo_ms(self) -> dict[str, float]:
+        return {service.id: service.slo_p99_ms for service in self.services}
+
+    @property
+    def workloads(self) -> dict[str, str]:
+        return {service.id: service.workload for service in self.services}
+
+    def gaps_of(self, service: str) -> Floats:
+        return self.gaps[service if service in self.gaps else ""]
+
+    def only(self, services: Iterable[Service]) -> "Demand":
+        return replace(self, services=tuple(services))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +88,28 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
+    """A demand that one type of GPU is to serve, in shares."""
+
     services: tuple[Service, ...]
     offer: Offer
     pattern: Pattern = Pattern.POISSON
     gaps: Mapping[str, Floats] = field(default_factory=dict)
-    """For a trace: gaps between requests by service, of mean 1; under "" those of every other service."""
     margin: float = 1.0
     """Part of the model's error bar that is kept free: 1 is the upper end of its 90 % interval, 0 the prediction."""
+    demand: Demand = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_services(self.services, self.offer)
+        object.__setattr__(self, "demand", Demand(self.services, self.pattern, self.gaps))
+        for service in self.demand.services:
+            if service.workload not in self.offer.model.names:
+                why = unknown(service.workload, self.offer.model.names)
+                raise InputError(f"service {service.id}: {why}, on {self.offer.name}")
         if not 0.0 <= self.margin <= 3.0:
             raise InputError(f"the margin is {self.margin}: expected 0 to 3 error bars")
-        if self.pattern is Pattern.TRACE and not self.gaps:
-            raise InputError("arrivals are those of a trace, but no trace was given: expected trace:FILE")
 
     @property
     def slo_ms(self) -> dict[str, float]:
-        return {service.id: service.slo_p99_ms for service in self.services}
+        return self.demand.slo_ms
 
 
 def shipped_offer(name: str, tables: Mapping[str, SoloTable] | None = None) -> Offer:
@@ -86,7 +119,7 @@ def shipped_offer(name: str, tables: Mapping[str, SoloTable] | None = None) -> O
     return Offer(name, find(name).mem_mib, COST_PER_HOUR[name], model, igniter)
 
 
-def check_services(services: Sequence[Service], offer: Offer) -> None:
+def check_services(services: Sequence[Service]) -> None:
     if not services:
         raise InputError("there are no services to plan for: expected one or more under 'services:'")
     seen: set[str] = set()
@@ -94,8 +127,6 @@ def check_services(services: Sequence[Service], offer: Offer) -> None:
         if service.id in seen:
             raise InputError(f"two services are called {service.id!r}: names must be unique")
         seen.add(service.id)
-        if service.workload not in offer.model.names:
-            raise InputError(f"service {service.id}: {unknown(service.workload, offer.model.names)}, on {offer.name}")
         if not (isfinite(service.rate_rps) and 0.0 < service.rate_rps <= MAX_RATE_RPS):
             raise InputError(
                 f"service {service.id}: the rate is {service.rate_rps:g} requests per second, but must be above 0 and"

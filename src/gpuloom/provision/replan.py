@@ -1,8 +1,8 @@
 """A new plan near an old one: rates or promises changed, services came or went, and nobody moves who need not.
 
-Replicas stay on their GPUs; shares and batches change in place. Where a GPU is no longer enough, the one goes whose
-going is enough (the smallest such), else the largest first. Whoever must go, or is new, goes where it fits best, and
-only then to a new GPU. What could be saved by moving more is not looked for: that is `provision`.
+Every service stays on the type of GPU that it has (`replan_shares`, `replan_mig` say what stays there); a new one goes
+to the type where it costs least, and so does one that its type can no longer serve. What could be saved by moving more
+is not looked for: that is planning anew.
 """
 
 from collections import Counter
@@ -12,26 +12,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.interference import Ints
-from gpuloom.provision.candidates import Beside, alone, least_units
-from gpuloom.provision.gpuloom import ROUNDS, again, as_plan, bound_of, late_more_often, law_of, replicas_of
-from gpuloom.provision.items import Grid, Items, items_of
-from gpuloom.provision.packing import TYPICAL, Groups, Needs, guess, insert_all, join
-from gpuloom.provision.patterns import settle_both
-from gpuloom.provision.plan import Replica, ServicePlan
-from gpuloom.provision.problem import Problem
-from gpuloom.provision.replicas import Split, split, units_for
-from gpuloom.provision.settle import EMPTY, Settled, World
-from gpuloom.provision.trace_rates import rates_of
+from gpuloom.gpus.grant import Device
+from gpuloom.perf.interference import Floats
+from gpuloom.provision.plan import Replica, ServicePlan, joined, part_of
+from gpuloom.provision.problem import Demand
+from gpuloom.provision.replan_shares import Old
+from gpuloom.provision.spread import check_models, in_order
+from gpuloom.provision.spread_bound import bounded, costs_of
+from gpuloom.provision.supply import Supply
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
     service: str
     number: int
-    from_gpu: int | None
+    was: Device | None
     """In the old plan; None: it is new."""
-    to_gpu: int | None
+    now: Device | None
     """In the new plan; None: it is gone."""
 
 
@@ -43,122 +40,85 @@ class Replanned:
     """GPUs that only changed their number, because others were given back: old and new."""
 
 
-def replan(problem: Problem, previous: ServicePlan) -> Replanned:
-    if previous.gpu_type != problem.offer.name:
-        raise InputError(f"the old plan is for {previous.gpu_type}, not {problem.offer.name}: expected the same GPUs")
-    problem = replace(problem, services=tuple(sorted(problem.services, key=lambda service: service.id)))
-    law = law_of(problem)
-    grid = Grid.of(problem.offer, law, problem.margin)
-    asked = split(problem.services, rates_of(problem, grid), problem.offer, grid, law)
-    asked = replace(asked, replicas=_replicas(asked, previous, problem, grid))
-    for _ in range(ROUNDS):
-        items = items_of(asked.services, asked.replicas, asked.rate_per_ms, problem.offer.model)
-        world = World(problem.offer, law, items, grid, problem.margin)
-        settled, old = _settled(world, asked, previous)
-        found = replicas_of(problem, asked, world, settled, exact=True)
-        often = late_more_often(problem, asked, found)
-        if often is None:
+def replan(demand: Demand, supplies: Sequence[Supply], previous: ServicePlan) -> Replanned:
+    check_models(demand, supplies)
+    demand = in_order(demand)
+    names = [supply.name for supply in supplies]
+    for gpu_type in previous.counts if previous.replicas else ():
+        if gpu_type not in names:
+            raise InputError(f"the old plan is for {gpu_type}, not {' or '.join(names)}: expected the same GPUs")
+    costs = costs_of(demand, supplies) if len(supplies) > 1 else np.zeros((1, len(demand.services)))
+    homes = _homes(demand, costs, names, previous)
+    plan, old = _stay(demand, supplies, homes, previous)
+    for _ in supplies[1:]:
+        lost = {one.service for one in plan.unplaced}
+        if not lost:
             break
-        now = split(asked.services, asked.rate_per_ms * often, problem.offer, grid, law)
-        asked = again(asked, now)
-        asked = replace(asked, replicas=_replicas(asked, previous, problem, grid))
-    replicas = _numbered(found, previous, old)
-    plan = as_plan(problem, asked, replicas, bound_of(asked, problem))
+        for at, service in enumerate(demand.services):
+            if service.id in lost:
+                costs[homes[at], at] = np.inf
+                if np.isfinite(costs[:, at]).any():
+                    homes[at] = int(costs[:, at].argmin())
+        plan, old = _stay(demand, supplies, homes, previous)
+    if len(supplies) > 1:
+        plan = bounded(plan, demand, supplies)
+    plan = replace(plan, replicas=tuple(_numbered(plan.replicas, previous, old)))
     same = tuple((gpu, new) for new, gpu in enumerate(old) if gpu is not None and gpu != new)
     return Replanned(plan, _moves(plan, previous, old), same)
 
 
-def _replicas(asked: Split, previous: ServicePlan, problem: Problem, grid: Grid) -> tuple[int, ...]:
-    """As many as before, if that is enough."""
-    had = Counter(replica.service for replica in previous.replicas)
-    law = law_of(problem)
-    found = []
-    for at, service in enumerate(asked.services):
-        count = had[service.id]
-        one = (service,), asked.rate_per_ms[at : at + 1]
-        enough = count and units_for(*one, count, problem.offer.model, grid, law)[0] <= grid.units
-        found.append(count if enough else max(asked.replicas[at], count))
-    return tuple(found)
+def _homes(demand: Demand, costs: Floats, names: Sequence[str], previous: ServicePlan) -> list[int]:
+    """The supply of each service: that of its first replica in the old plan, else the cheapest."""
+    had = {one.service: names.index(previous.type_of(one.grant.gpu)) for one in reversed(previous.replicas)}
+    homes = [had.get(service.id, int(costs[:, at].argmin())) for at, service in enumerate(demand.services)]
+    return [
+        home if np.isfinite(costs[home, at]) or not np.isfinite(costs[:, at]).any() else int(costs[:, at].argmin())
+        for at, home in enumerate(homes)
+    ]
 
 
-def _settled(world: World, asked: Split, previous: ServicePlan) -> tuple[Settled, list[int | None]]:
-    """The new GPUs, and which old one each is."""
-    columns = np.arange(len(world.grid.batches))
-    count = len(world.items)
-    least = least_units(world.items, world.grid, world.law, alone(count), columns)
-    needs = Needs(least, guess(world, least, Beside(np.zeros(count), np.full(count, TYPICAL))))
-    groups, old, loose = _stay(world.items, asked, previous)
-    kept = [_thinned(world, needs, group, least, loose) for group in groups]
-    held = [(gpu, part) for gpu, part in zip(old, kept, strict=True) if part is not None]
-    nobody = np.full((0, 1), EMPTY, np.intp)
-    empty = Settled(nobody, nobody, nobody, np.ones(0, bool))
-    settled = insert_all(world, needs, join([empty, *(part for _, part in held)]), loose)
-    numbers: list[int | None] = [gpu for gpu, _ in held]
-    return settled, numbers + [None] * (len(settled.seats) - len(numbers))
+def _stay(
+    demand: Demand, supplies: Sequence[Supply], homes: Sequence[int], previous: ServicePlan
+) -> tuple[ServicePlan, Old]:
+    parts: list[ServicePlan] = []
+    old: Old = []
+    for at, supply in enumerate(supplies):
+        mine = [service for service, home in zip(demand.services, homes, strict=True) if home == at]
+        if mine:
+            before, gpus = part_of(previous, supply.name, frozenset(service.id for service in mine))
+            part, was = supply.stay(demand.only(mine), before)
+            parts.append(part)
+            old += [None if gpu is None else gpus[gpu] for gpu in was]
+    return joined(parts), old
 
 
-def _stay(items: Items, asked: Split, previous: ServicePlan) -> tuple[Groups, list[int], list[int]]:
-    """Items on the GPUs where they were, those GPUs, and items that are new."""
-    waiting: dict[str, list[int]] = {}
-    for at in reversed(range(len(items))):
-        waiting.setdefault(asked.services[items.service[at]].id, []).append(at)
-    on: dict[int, list[int]] = {}
-    for replica in sorted(previous.replicas, key=lambda one: (one.grant.gpu, one.service, one.number)):
-        if waiting.get(replica.service):
-            on.setdefault(replica.grant.gpu, []).append(waiting[replica.service].pop())
-    loose = sorted(at for left in waiting.values() for at in left)
-    return list(on.values()), list(on), loose
-
-
-def _thinned(world: World, needs: Needs, group: list[int], least: Ints, loose: list[int]) -> Settled | None:
-    """The GPU with as few fewer items as it takes; those that go are added to the loose ones."""
-    while group:
-        found = settle_both(world, [group], least)
-        if found.fits[0] and _memory(world, group) <= world.offer.mem_mib:
-            return found
-        without = [[one for one in group if one != at] for at in group]
-        tried = settle_both(world, [rest or [at] for rest, at in zip(without, group, strict=True)], least)
-        enough = [
-            at
-            for at, rest, fits in zip(group, without, tried.fits, strict=True)
-            if rest and fits and _memory(world, rest) <= world.offer.mem_mib
-        ]
-        units = needs.guess.units
-        goes = min(enough, key=lambda at: (units[at], at)) if enough else max(group, key=lambda at: (units[at], -at))
-        loose.append(goes)
-        group = [at for at in group if at != goes]
-    return None
-
-
-def _memory(world: World, group: Sequence[int]) -> int:
-    return int(world.items.mem_mib[group].sum())
-
-
-def _numbered(found: list[Replica], previous: ServicePlan, old: list[int | None]) -> list[Replica]:
+def _numbered(found: Sequence[Replica], previous: ServicePlan, old: Old) -> list[Replica]:
     """Who stayed keeps its number; the others get the lowest that are free."""
-    before: dict[tuple[str, int | None], list[int]] = {}
+    before: dict[tuple[str, Device], list[int]] = {}
     for replica in sorted(previous.replicas, key=lambda one: -one.number):
-        before.setdefault((replica.service, replica.grant.gpu), []).append(replica.number)
-    count = Counter(replica.service for replica in found)
+        before.setdefault((replica.service, replica.grant.device), []).append(replica.number)
     given: dict[int, int] = {}
     for at, replica in enumerate(found):
-        stays = before.get((replica.service, old[replica.grant.gpu]))
+        was = old[replica.grant.gpu]
+        stays = None if was is None else before.get((replica.service, (was, replica.grant.instance)))
         if stays:
             given[at] = stays.pop()
     taken = {(found[at].service, number) for at, number in given.items()}
+    lowest: Counter[str] = Counter()
     numbered = []
     for at, replica in enumerate(found):
         number = given.get(at)
         if number is None:
-            most = count[replica.service] + len(previous.replicas)
-            number = next(one for one in range(most + 1) if (replica.service, one) not in taken)
+            while (replica.service, lowest[replica.service]) in taken:
+                lowest[replica.service] += 1
+            number = lowest[replica.service]
             taken.add((replica.service, number))
         numbered.append(replace(replica, number=number))
     return numbered
 
 
-def _moves(plan: ServicePlan, previous: ServicePlan, old: list[int | None]) -> tuple[Move, ...]:
-    was = {(one.service, one.number): one.grant.gpu for one in previous.replicas}
-    now = {(one.service, one.number): one.grant.gpu for one in plan.replicas}
-    moves = [Move(*key, was.get(key), gpu) for key, gpu in now.items() if was.get(key, -1) != old[gpu]]
-    return (*moves, *(Move(*key, gpu, None) for key, gpu in was.items() if key not in now))
+def _moves(plan: ServicePlan, previous: ServicePlan, old: Old) -> tuple[Move, ...]:
+    was = {(one.service, one.number): one.grant.device for one in previous.replicas}
+    now = {(one.service, one.number): one.grant.device for one in plan.replicas}
+    moves = [Move(*key, was.get(key), to) for key, to in now.items() if was.get(key) != (old[to[0]], to[1])]
+    return (*moves, *(Move(*key, device, None) for key, device in was.items() if key not in now))

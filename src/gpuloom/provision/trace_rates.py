@@ -35,7 +35,7 @@ def _rate(problem: Problem, grid: Grid, service: Service) -> float:
         if choice.units[0] > grid.units:
             return float(own * max(step, 1.0))
         times, batch = _times(problem, grid, service, int(choice.batch[0]), int(choice.units[0]))
-        if p99_ms(problem, service.id, times, Batching(batch), service.rate_rps, 1) <= service.slo_p99_ms:
+        if p99_ms(problem, service.id, times, Batching(batch), service.rate_rps) <= service.slo_p99_ms:
             return float(own * step)
     return float(own * STEPS[-1])
 

@@ -3,11 +3,12 @@
 Measured: latency alone by batch and share (a table for each model; below and above its shares it goes on as the fitted
 curve does), and the slowdown beside others by gpu-lets' regression on *measured* use of L2 and memory, fitted to the
 measured pairs. Nobody has measured more than two models, or two copies of one, side by side: there uses add up.
-Neighbours count as always busy with full batches, which is more than they ever do. Every replica is a queue of its own
-with Triton's batcher; a service's p99 is over all its replicas, and its interval over independent runs.
+Neighbours count as always busy with full batches, which is more than they ever do. On MIG instances batches take as
+long as was measured there, with as many processes inside. Every replica is a queue of its own with Triton's batcher; a
+service's p99 is over all its replicas, and its interval over independent runs. A trace is one run, and has no interval.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
@@ -16,16 +17,19 @@ import numpy as np
 from gpuloom.perf.batch_queue_sim import serve
 from gpuloom.perf.batching import Batching, BatchTimes
 from gpuloom.perf.gpulets_model import GpuletsModel, fit_gpulets, measured_services
-from gpuloom.perf.interference import Crowd, Floats, InterferenceModel, Latencies, Placed
+from gpuloom.perf.interference import Crowd, Floats, Latencies
 from gpuloom.perf.pair_errors import Pairs
 from gpuloom.perf.sharing_model import SharingModel
 from gpuloom.perf.solo_table import SoloTable
-from gpuloom.provision.confirm import batch_times
 from gpuloom.provision.plan import Replica, ServicePlan
-from gpuloom.provision.problem import Pattern, Problem
+from gpuloom.provision.problem import Demand, Pattern
 from gpuloom.work.service_pairs import MeasuredServices
 
 REQUESTS, RUNS = 20_000, 8
+FEWEST = 200
+"""Requests of the replica that gets fewest: all run for as long, so that each counts by its rate."""
+MORE = (1, 4, 16)
+"""Times the requests that are simulated, where fewer left it open."""
 SETTLING = 0.05
 """Part of a run that is not counted."""
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
@@ -75,86 +79,96 @@ class Verdict:
     service: str
     slo_ms: float
     p99_ms: float
-    """Mean over the runs, and half the width of its 95 % interval."""
-    p99_within_ms: float
+    """Mean over the runs, and half the width of its 95 % interval; None if there was one run."""
+    p99_within_ms: float | None
     violations: float
     """Part of the requests above the SLO, and half the width of its interval."""
-    violations_within: float
+    violations_within: float | None
     longest_ms: float
     requests: int
 
     @property
     def held(self) -> bool:
         """Whether the whole interval is within the SLO."""
-        return self.p99_ms + self.p99_within_ms <= self.slo_ms
+        return self.p99_ms + (self.p99_within_ms or 0.0) <= self.slo_ms
+
+    @property
+    def open(self) -> bool:
+        """Whether the SLO lies in the interval: more runs could tell."""
+        return abs(self.p99_ms - self.slo_ms) < (self.p99_within_ms or 0.0)
 
 
 def verify(
     plan: ServicePlan,
-    problem: Problem,
-    model: InterferenceModel,
+    demand: Demand,
+    times: Mapping[Replica, BatchTimes],
     generator: np.random.Generator,
     requests: int = REQUESTS,
     runs: int = RUNS,
 ) -> list[Verdict]:
-    """A verdict on each service that the plan serves, by name. `requests` are those of one service in one run."""
-    times = _times(plan, problem, model)
-    slo_ms = problem.slo_ms
+    """A verdict on each service that the plan serves, by name. `times` are those of the world that it is put into.
+
+    `requests`: of one service in one run, or more, until its least asked replica has had FEWEST. Where the interval has
+    the SLO in it, nothing is known yet: then up to MORE times as many are simulated. A trace is run once.
+    """
     verdicts = []
-    for service in sorted({replica.service for replica in plan.replicas}):
-        replicas = [(replica, times[replica]) for replica in plan.of(service)]
-        # A trace is one run: there is nothing to draw, and no interval.
-        times_run = 1 if problem.pattern is Pattern.TRACE else runs
-        seen = [_run(problem, replicas, requests, generator) for _ in range(times_run)]
-        p99, within = _interval([float(np.percentile(run, 99.0, method="higher")) for run in seen])
-        late, late_within = _interval([float((run > slo_ms[service]).mean()) for run in seen])
-        longest, count = max(float(run.max()) for run in seen), sum(map(len, seen))
-        verdicts.append(Verdict(service, slo_ms[service], p99, within, late, late_within, longest, count))
+    for service, mine in sorted(plan.by_service().items()):
+        replicas = [(replica, times[replica]) for replica in mine]
+        if demand.pattern is Pattern.TRACE:
+            verdicts.append(_verdict(service, demand, [_replayed(demand, replicas)]))
+            continue
+        for more in MORE:
+            seen = [_run(demand.pattern, replicas, more * requests, generator) for _ in range(runs)]
+            found = _verdict(service, demand, seen)
+            if not found.open:
+                break
+        verdicts.append(found)
     return verdicts
 
 
-def _times(plan: ServicePlan, problem: Problem, model: InterferenceModel) -> dict[Replica, BatchTimes]:
-    workload = {service.id: service.workload for service in problem.services}
-    found: dict[Replica, BatchTimes] = {}
-    on: dict[int, list[Replica]] = {}
-    for replica in plan.replicas:
-        on.setdefault(replica.grant.gpu, []).append(replica)
-    for residents in on.values():
-        placed = [Placed(workload[one.service], one.grant.batch or 1, one.grant.share_pct) for one in residents]
-        found |= dict(zip(residents, batch_times(model, placed, 0.0), strict=True))
-    return found
+def _verdict(service: str, demand: Demand, seen: Sequence[Floats]) -> Verdict:
+    """`seen`: latencies of each run."""
+    slo_ms = demand.slo_ms[service]
+    p99, within = _interval([float(np.percentile(run, 99.0, method="higher")) for run in seen])
+    late, late_within = _interval([float((run > slo_ms).mean()) for run in seen])
+    longest, count = max(float(run.max()) for run in seen), sum(map(len, seen))
+    return Verdict(service, slo_ms, p99, within, late, late_within, longest, count)
 
 
 def _run(
-    problem: Problem, replicas: list[tuple[Replica, BatchTimes]], requests: int, generator: np.random.Generator
+    pattern: Pattern, replicas: Sequence[tuple[Replica, BatchTimes]], requests: int, generator: np.random.Generator
 ) -> Floats:
-    """Latencies of one run of one service."""
-    rate = sum(replica.rate_rps for replica, _ in replicas)
+    """Latencies of one run of one service; those of the first part, in which queues settle, are not counted."""
+    rates = [replica.rate_rps for replica, _ in replicas]
+    seconds = max(requests / sum(rates), FEWEST / min(rates))
     found = []
-    for at, (replica, times) in enumerate(replicas):
-        count = max(int(requests * replica.rate_rps / rate), 200)
-        moments = _moments(problem, replica, len(replicas), at, count, generator)
-        batching = Batching(replica.grant.batch or 1, replica.queue_delay_ms)
-        latencies = serve(moments, times, batching).latencies_ms
+    for replica, times in replicas:
+        count, gap_ms = max(round(seconds * replica.rate_rps), 1), 1000.0 / replica.rate_rps
+        if pattern is Pattern.POISSON:
+            moments = np.cumsum(generator.exponential(gap_ms, count))
+        else:
+            moments = np.asarray((np.arange(count) + generator.uniform()) * gap_ms, float)
+        latencies = _served(moments, replica, times)
         found.append(latencies[int(SETTLING * len(latencies)) :])
     return np.concatenate(found)
 
 
-def _moments(
-    problem: Problem, replica: Replica, of: int, at: int, count: int, generator: np.random.Generator
-) -> Floats:
-    gap_ms = 1000.0 / replica.rate_rps
-    if problem.pattern is Pattern.POISSON:
-        return np.cumsum(generator.exponential(gap_ms, count))
-    if problem.pattern is Pattern.REGULAR:
-        return np.asarray((np.arange(count) + generator.uniform()) * gap_ms)
-    gaps = problem.gaps[replica.service if replica.service in problem.gaps else ""]
-    return np.asarray(np.cumsum(gaps)[at::of] * (gap_ms / of))
+def _replayed(demand: Demand, replicas: Sequence[tuple[Replica, BatchTimes]]) -> Floats:
+    """Latencies of all requests of a trace, dealt in turn."""
+    rate_rps = sum(replica.rate_rps for replica, _ in replicas)
+    moments = np.cumsum(demand.gaps_of(replicas[0][0].service)) * (1000.0 / rate_rps)
+    return np.concatenate(
+        [_served(moments[at :: len(replicas)], replica, times) for at, (replica, times) in enumerate(replicas)]
+    )
 
 
-def _interval(values: list[float]) -> tuple[float, float]:
-    """Mean, and half the width of its 95 % interval."""
+def _served(moments: Floats, replica: Replica, times: BatchTimes) -> Floats:
+    return serve(moments, times, Batching(replica.grant.batch or 1, replica.queue_delay_ms)).latencies_ms
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean, and half the width of its 95 % interval: None for one value."""
     mean = float(np.mean(values))
     if len(values) < 2:
-        return mean, 0.0
+        return mean, None
     return mean, T_95.get(len(values), 2.0) * float(np.std(values, ddof=1)) / sqrt(len(values))

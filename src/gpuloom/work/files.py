@@ -42,7 +42,7 @@ def read_work(path: Path) -> tuple[list[TraceJob], list[Service]]:
             jobs.append(TraceJob(replace(job, id=name), entry.length))
     services = []
     for index, service in enumerate(work.services):
-        check_id(service.name, document.where("services", index, "name"), names)
+        check_id(service.name, document.where("services", index, "name"), names, "job or service")
         services.append(_service(service))
     if not jobs and not services:
         raise InputError(f"{path} has no job and no service: expected {_EXPECTED}")

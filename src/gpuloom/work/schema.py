@@ -63,6 +63,7 @@ Latency = Annotated[
     BeforeValidator(units.milliseconds),
     WithJsonSchema({"type": "string", "description": "A time with its unit", "examples": ["40ms"]}),
 ]
+Rate = Annotated[float, BeforeValidator(units.rate_rps), _either("number", "1e6", "Requests per second, above 0")]
 Priority = Annotated[
     int, BeforeValidator(units.priority), _either("integer", "high", "low, normal, high or a number; larger first")
 ]
@@ -101,7 +102,7 @@ class ServiceEntry(Entry):
 
     name: Name
     workload: Name
-    rate: float = Field(gt=0, le=1e9, description="Requests per second")
+    rate: Rate
     p99: Latency
     memory: Memory | None = None
     priority: Priority = 0

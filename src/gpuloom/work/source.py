@@ -81,11 +81,11 @@ def read_json(path: Path, expected: str) -> Any:
     return parse_json(read_text(path, expected), path, expected)
 
 
-def check_id(value: str, where: str, seen: set[str]) -> str:
-    """A job's name: printable (it appears in tables and logs) and used once."""
+def check_id(value: str, where: str, seen: set[str], what: str = "job") -> str:
+    """A name: printable (it appears in tables and logs) and used once."""
     if not value or len(value) > 200 or not value.isprintable():
         raise InputError(f"{where} is {shown(value)}, but must be 1 to 200 printable characters")
     if value in seen:
-        raise InputError(f"{where} is {shown(value)}, which an earlier job already has: names must be unique")
+        raise InputError(f"{where} is {shown(value)}, which an earlier {what} already has: names must be unique")
     seen.add(value)
     return value

@@ -13,6 +13,7 @@ from gpuloom.work.source import MAX_SECONDS, did_you_mean, shown
 PRIORITIES: Mapping[str, int] = {"low": -10, "normal": 0, "high": 10}
 """The named priorities, with room between them."""
 MAX_PRIORITY = 1_000_000
+MAX_RATE_RPS = 1_000_000_000
 MAX_MEM_MIB = 1 << 30
 """A pebibyte: no GPU has more."""
 
@@ -21,6 +22,7 @@ _MEM_MIB = {"": 1.0, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024.0}
 _MEMORY = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*(?:([mgt])(?:i?b?))?", re.IGNORECASE | re.ASCII)
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)", re.ASCII)
+_SCIENTIFIC = re.compile(r"\d{1,15}(?:\.\d{0,9})?[eE][+-]?\d{1,2}", re.ASCII)
 _PART = re.compile(_NUMBER.pattern + r"\s*(ms|s|min|m|h|d)\s*", re.IGNORECASE | re.ASCII)
 
 
@@ -55,6 +57,15 @@ def milliseconds(value: object) -> float:
     if found is None or not 0 < found <= MAX_SECONDS:
         raise ValueError(f"is {shown(value)}, but must be a time above 0 with its unit, such as 40ms or 0.5s")
     return round(found * 1000.0, 6)
+
+
+def rate_rps(value: object) -> float:
+    """Requests per second: a number, also as 1e6, which YAML 1.1 takes for a text."""
+    text = value.strip() if isinstance(value, str) else ""
+    found = float(text) if _SCIENTIFIC.fullmatch(text) else value
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found <= MAX_RATE_RPS:
+        raise ValueError(f"is {shown(value)}, but must be a number above 0 and at most {MAX_RATE_RPS:,} (per second)")
+    return float(found)
 
 
 def priority(value: object) -> int:
