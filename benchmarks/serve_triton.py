@@ -2,6 +2,7 @@
 
     python benchmarks/serve_triton.py --solo-and-pairs ../shared/data/igniter/solo_and_pairs_v100.jsonl
     python benchmarks/serve_triton.py --plan plan.json --services W2 W6 W9
+    python benchmarks/serve_triton.py --plan plan.json --services W2 W6 W9 --grpc
 
 Starts `gpuloom serve up` as a user would, sends Poisson arrivals to all services at once, and meanwhile
 - makes one replica slower at run time (`slow`): its p99 breaks, its shadow's larger share must take over; later it is
@@ -44,7 +45,8 @@ from gpuloom.provision.plan import Replica, ServicePlan
 from gpuloom.serve.arrivals import schedule
 from gpuloom.serve.deploy import SLOWDOWN
 from gpuloom.serve.http import Endpoint, get
-from gpuloom.serve.load import Result, Target, drive
+from gpuloom.serve.kserve import INFER, infer_request
+from gpuloom.serve.load import STANDIN_BODY, Result, Target, drive
 from gpuloom.serve.planfile import Deployment, Promise, read_plan
 from gpuloom.serve.repository import model_name
 from gpuloom.serve.shadows import shadow_grants, slot_of
@@ -288,6 +290,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
             server.wait(60)
     rows = [row(result, [one for one in kept if one.service == result.name]) for result in results]
     return {
+        "protocol": "grpc" if arguments.grpc else "http",
         "dilate": arguments.dilate,
         "seconds": round(max(result.seconds for result in results), 1),
         "host_load": [round(load_before, 2), round(os.getloadavg()[0], 2)],
@@ -303,7 +306,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 async def gateway_ms(record: Record, asked: int = 1000) -> dict[str, float]:
-    """What the gateway adds, on the clock: the same question to a server directly and through it, in turn."""
+    """What the gateway adds over HTTP, on the clock: the same question to a server directly and through it, in turn."""
     gateway = Endpoint(record.host, record.port)
     status = json.loads((await gateway.ask(get("/gpuloom/status"))).body)
     service = status["services"][0]
@@ -343,9 +346,11 @@ def _targets(record: Record, names: list[str], arguments: argparse.Namespace, se
             continue
         generator = np.random.default_rng(arguments.seed + number)
         due_s = schedule("poisson", one.rate_rps / record.dilate, None, seconds, generator)
-        found.append(
-            Target(one.name, record.host, record.port, one.path, due_s, slo_ms=one.slo_ms, dilate=record.dilate)
-        )
+        port, path, body = record.port, one.path, STANDIN_BODY
+        if arguments.grpc:
+            assert record.grpc_port is not None, "grpcio is not installed"
+            port, path, body = record.grpc_port, INFER, infer_request(model_name(one.name), STANDIN_BODY)
+        found.append(Target(one.name, record.host, port, path, due_s, body, one.slo_ms, record.dilate, arguments.grpc))
     return found
 
 
@@ -358,6 +363,7 @@ def main() -> None:
     parser.add_argument("--dilate", type=float, default=10.0)
     parser.add_argument("--calm-s", type=float, default=3.0, help="the plan's seconds before a share shrinks back")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--grpc", action="store_true", help="send over gRPC instead of HTTP")
     print(json.dumps(run(parser.parse_args()), indent=2))
 
 

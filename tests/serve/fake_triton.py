@@ -39,6 +39,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit("--model-repository")
     folder = Path(option("model-repository"))
     HANG, DIED = str(folder.parent / "hang"), str(folder.parent / "died")
     if (folder / "crash").exists():

@@ -138,6 +138,24 @@ def test_a_violation_moves_it_to_the_larger_share_and_calm_moves_it_back(
     run(work())
 
 
+def test_clients_that_give_up_are_a_violation_too(tmp_path: Path, fake_triton: Triton) -> None:
+    async def work() -> None:
+        async with fleet_of(tmp_path, fake_triton, [row(slo_ms=1.0)]) as fleet:
+            (place,) = fleet.places.values()
+            await until(lambda: all_ready(place))
+            (place.wanted.spec.log.parent / "hang").touch()
+            asked = [asyncio.create_task(answer(fleet)) for _ in range(20)]
+            await until(lambda: place.wanted.backend is not None and place.wanted.backend.outstanding == 20)
+            await asyncio.sleep(0.002)  # longer than the SLO
+            for task in asked:
+                task.cancel()
+            await until(lambda: fleet.tallies["W6"].above == 20)
+            assert fleet.tallies["W6"].failed == 0
+            await until(lambda: place.health.level is Level.SHADOW)
+
+    run(work())
+
+
 def test_without_room_it_stays_and_says_so(tmp_path: Path, fake_triton: Triton) -> None:
     async def work() -> None:
         rows = [row(slo_ms=0.001), row("other", share_pct=70)]
@@ -148,6 +166,43 @@ def test_without_room_it_stays_and_says_so(tmp_path: Path, fake_triton: Triton) 
             await until(lambda: place.verdict is Verdict.STUCK)
             assert place.health.level is Level.PLANNED
             assert [event["event"] for event in fleet.events].count("stuck") == 1
+
+    run(work())
+
+
+def test_room_that_one_has_been_promised_is_not_given_to_another(tmp_path: Path, fake_triton: Triton) -> None:
+    """Both count on the same ten points; the larger servers take their time to start, so neither holds them yet."""
+
+    async def work() -> None:
+        rows = [row("a", slo_ms=0.001, share_pct=45), row("b", slo_ms=0.001, share_pct=45)]
+        async with fleet_of(tmp_path, fake_triton, rows, standby=False) as fleet:
+            a, b = fleet.places["a", 0], fleet.places["b", 0]
+            await until(lambda: a.active is a.wanted and b.active is b.wanted)
+            asked = [fleet.pools[name].send(infer(b"{}")) for name in ("a", "b") for _ in range(20)]
+            await asyncio.gather(*asked)
+            await until(lambda: {a.health.level, b.health.level} == {Level.PLANNED, Level.SHADOW})
+            kept = a if a.health.level is Level.PLANNED else b
+            await until(lambda: kept.verdict is Verdict.STUCK)
+            assert a.grant.share_pct + b.grant.share_pct <= 100.0
+
+    run(work())
+
+
+def test_a_larger_share_that_does_not_start_is_given_up_when_the_need_is_gone(
+    tmp_path: Path, fake_triton: Triton
+) -> None:
+    async def work() -> None:
+        rules = Rules(windows_s=(0.2, 0.4), calm_s=0.2)
+        async with fleet_of(tmp_path, fake_triton, [row(slo_ms=0.001)], standby=False, rules=rules) as fleet:
+            (place,) = fleet.places.values()
+            await until(lambda: place.active is place.wanted)
+            (place.servers[Level.SHADOW].spec.repository / "crash").touch()
+            await asyncio.gather(*(answer(fleet) for _ in range(20)))
+            await until(lambda: place.health.level is Level.SHADOW)
+            assert await answer(fleet) == place.servers[Level.PLANNED].pid  # it serves on meanwhile
+            await until(lambda: place.health.level is Level.PLANNED)
+            told = [event["event"] for event in fleet.events if event["event"] in ("grow", "shrink", "stuck")]
+            assert told == ["grow", "shrink"]
 
     run(work())
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuloom.serve.http import Message
-from gpuloom.serve.pool import Backend, Done, Limits, Pool, RefusedError
+from gpuloom.serve.pool import GAVE_UP, Backend, Done, Limits, Pool, RefusedError
 from tests.serve.backends import backend, behind, die, echo, infer, stub, unavailable, until
 
 
@@ -178,6 +178,46 @@ def test_what_cannot_be_answered_is_refused_with_a_reason() -> None:
             await full.send(infer(b""))
         first.cancel()
         assert full.refused == 1
+
+    run(work())
+
+
+def test_those_that_give_up_do_not_keep_the_others_waiting() -> None:
+    async def work() -> None:
+        gate = asyncio.Event()
+        pool = Pool(Limits(outstanding=1))
+        async with stub(behind(gate)) as one:
+            pool.admit(backend(one))
+            first, second, third, fourth = (asyncio.create_task(pool.send(infer(b"%d" % n))) for n in range(4))
+            await until(lambda: pool.waiting == 3 and len(one.asked) == 1)
+            second.cancel()  # while it waits
+            await until(second.done)
+            assert pool.waiting == 2
+            pool.on_done = lambda _: third.cancel() and None  # in the moment in which its turn has come
+            gate.set()
+            assert (await first).body == b"0"
+            async with asyncio.timeout(20):
+                assert (await fourth).body == b"3"
+            assert third.cancelled()
+            assert one.asked == [b"0", b"3"]
+
+    run(work())
+
+
+def test_one_that_gives_up_is_told_with_its_time_so_far() -> None:
+    """Else a server that is so slow that every client gives up would look fine."""
+
+    async def work() -> None:
+        done = list[Done]()
+        pool = Pool(on_done=done.append)
+        async with stub(behind(asyncio.Event())) as one:
+            pool.admit(mine := backend(one))
+            asked = asyncio.create_task(pool.send(infer(b"")))
+            await until(lambda: len(one.asked) == 1)
+            asked.cancel()
+            await until(asked.done)
+        assert [(one.backend, one.status, one.undisturbed) for one in done] == [(mine, GAVE_UP, True)]
+        assert (mine.open, mine.outstanding, pool.retried) == (True, 0, 0)
 
     run(work())
 

@@ -40,11 +40,11 @@ def until(condition: Callable[[], bool]) -> None:
 class Deployed:
     """`gpuloom serve up` in a process of its own."""
 
-    def __init__(self, folder: Path, plan: Path, *words: str) -> None:
+    def __init__(self, folder: Path, plan: Path, *words: str, file: str = "deployment.json") -> None:
         self.state = State(folder / "state")
         command = [str(GPULOOM), "serve", "up", str(plan), "--state", str(self.state.folder), *words]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        until(lambda: self.process.poll() is not None or (self.state.folder / "deployment.json").exists())
+        until(lambda: self.process.poll() is not None or (self.state.folder / file).exists())
         assert self.process.poll() is None, self.process.communicate()[1]
 
     def command(self, *words: str, code: int = 0) -> str:
@@ -52,8 +52,8 @@ class Deployed:
         assert done.returncode == code, done.stderr
         return done.stdout
 
-    def load(self) -> "subprocess.Popen[str]":
-        words = [str(GPULOOM), "load", str(self.state.folder), "--requests", "300", "--output", "json"]
+    def load(self, *more: str) -> "subprocess.Popen[str]":
+        words = [str(GPULOOM), "load", str(self.state.folder), "--requests", "300", "--output", "json", *more]
         return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
     def events(self, what: str, **more: str) -> list[dict[str, Any]]:
@@ -94,14 +94,21 @@ def _command_lines() -> Iterator[bytes]:
                 continue
 
 
-def test_a_violation_and_a_kill_cost_no_request(tmp_path: Path, real_triton: Triton) -> None:  # noqa: ARG001
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_violation_and_a_kill_cost_no_request(
+    tmp_path: Path,
+    real_triton: Triton,  # noqa: ARG001
+    protocol: str,
+) -> None:
+    if protocol == "grpc":
+        pytest.importorskip("grpc")
     rows = [
         row("fast", share_pct=20, rate_rps=60, slo_ms=60, batch=4, batch_ms=[8, 9, 10, 11]),
         row("slow", share_pct=50, rate_rps=60, slo_ms=60, batch=4, batch_ms=[8, 9, 10, 11]),
     ]
     deployed = Deployed(tmp_path, write_plan(tmp_path, *rows), "--calm-s", "0.2")
     try:
-        load = deployed.load()
+        load = deployed.load(*(["--grpc"] if protocol == "grpc" else []))
         slowdown = deployed.state.servers_dir / "slow-0" / "slowdown"
         until(lambda: deployed.status()["services"][1]["requests"] > 20)
         slowdown.write_text("8")
@@ -116,6 +123,22 @@ def test_a_violation_and_a_kill_cost_no_request(tmp_path: Path, real_triton: Tri
         until(lambda: bool(deployed.events("shrink")) and deployed.serving("slow") == "slow-0-planned")
         deployed.process.send_signal(signal.SIGINT)
         assert deployed.process.wait(PATIENCE_S) == 0
+        deployed.check_nothing_is_left()
+    finally:
+        deployed.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ending_it_while_servers_start_leaves_nothing(
+    tmp_path: Path,
+    real_triton: Triton,  # noqa: ARG001
+    number: signal.Signals,
+) -> None:
+    deployed = Deployed(tmp_path, write_plan(tmp_path, row()), file="events.jsonl")  # the first server was started
+    try:
+        deployed.process.send_signal(number)
+        assert deployed.process.wait(PATIENCE_S) == 0
+        assert not (deployed.state.folder / "deployment.json").exists()
         deployed.check_nothing_is_left()
     finally:
         deployed.close()

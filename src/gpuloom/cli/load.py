@@ -10,12 +10,12 @@ from gpuloom.cli.output import Output, emit, print_json
 from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
+    from gpuloom.serve.arrivals import Floats
     from gpuloom.serve.load import Target
     from gpuloom.serve.state import Endpoint, Record
 
-To = Annotated[
-    str, typer.Argument(metavar="TARGET", help="The --state of `serve up`, or http://HOST:PORT/v2/models/NAME/infer.")
-]
+ADDRESSES = "http://HOST:PORT/v2/models/NAME/infer or grpc://HOST:PORT/NAME"
+To = Annotated[str, typer.Argument(metavar="TARGET", help=f"The --state of `serve up`, or {ADDRESSES}.")]
 Service = Annotated[list[str] | None, typer.Option("--service", "-s", help="Only this service. Repeatable.")]
 Rate = Annotated[
     list[str] | None,
@@ -38,6 +38,7 @@ def load(
     service: Service = None,
     slo_ms: Slo = None,
     body: Body = None,
+    grpc: Annotated[bool, typer.Option("--grpc", help="Ask the deployment over gRPC instead of HTTP.")] = False,
     timeout: Annotated[float, typer.Option("--timeout", min=1e-3, help="Seconds until a request is lost.")] = 60.0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="For random arrivals.")] = 0,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.table,
@@ -48,6 +49,7 @@ def load(
     gpuloom load gpuloom-serve --requests 5000
     gpuloom load gpuloom-serve --rate W6=300 --arrivals regular --duration 30
     gpuloom load http://127.0.0.1:8000/v2/models/m/infer --rate 50 --slo-ms 40 --body request.json
+    gpuloom load grpc://127.0.0.1:8001/m --rate 50 --slo-ms 40 --body request.json
 
     Where time is dilated, rates, SLOs and latencies are the plan's. Exit code 1 means that a request was lost or that
     fewer than 99 of 100 were within the SLO.
@@ -60,15 +62,17 @@ def load(
         raise InputError("--requests and --duration exclude each other: give one")
     if requests is None and duration is None:
         duration = 10.0
-    record = _record(target)
+    record, grpc = _record(target, service or ()), grpc or target.startswith("grpc:")
+    _check_grpc(target, record, grpc)
     asked = _selected(record.services, service or ())
     rates = _rates(rate or (), {one.name for one in asked})
-    if record.port and target.startswith("http") and not rates and not arrivals.startswith("trace:"):
+    if "://" in target and len(rates) < len(asked) and not arrivals.startswith("trace:"):
         raise InputError("--rate is missing: an address alone does not say how often it is asked")
-    content = None if body is None else body.read_bytes()
+    if body is None and "://" not in target and not record.standin:
+        raise InputError("--body is missing: your own models are served there, and what they take is not known")
     targets = [
-        _target(record, one, rates, arrivals, requests, duration, slo_ms, content, seed + number)
-        for number, one in enumerate(asked)
+        _target(record, one, grpc, _body(one, body, grpc), times, slo_ms)
+        for one, times in zip(asked, _times(record, asked, rates, arrivals, requests, duration, seed), strict=True)
     ]
     results = asyncio.run(drive(targets, timeout))
     rows = [result.row() for result in results]
@@ -76,20 +80,42 @@ def load(
         print_json({"arrivals": arrivals, "dilate": record.dilate, "standin": record.standin, "services": rows})
     else:
         emit(rows, output)
+    for result in results:
+        if result.why is not None:
+            typer.echo(f"gpuloom load: {result.name}: the first that went wrong: {result.why}", err=True)
     if not all(result.kept for result in results):
         raise typer.Exit(1)
 
 
-def _record(target: str) -> "Record":
+def _record(target: str, services: "list[str] | tuple[()]") -> "Record":
+    """Of the deployment; an address is one of which only that is known."""
     from gpuloom.serve.state import Endpoint, Record, State
 
-    if not target.startswith(("http:", "https:")):
+    if "://" not in target:
         return State(Path(target)).record()
-    match = re.fullmatch(r"http://([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::([0-9]{1,5}))?(/\S*)", target)
-    if match is None or not 0 < int(match[2] or 80) < 65536:
-        raise InputError(f"{target!r} is not understood; expected http://HOST:PORT/v2/models/NAME/infer")
-    name = match[3].split("/")[-2] if match[3].count("/") > 1 else match[3]
-    return Record(0, match[1].strip("[]"), int(match[2] or 80), 1.0, False, (Endpoint(name, match[3], 0.0, 0.0),))
+    match = re.fullmatch(r"(http|grpc)://([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\])(?::([0-9]{1,5}))?(/\S*)?", target)
+    path = (match and match[4]) or "/"
+    port = 0 if match is None else int(match[3] or (80 if match[1] == "http" else 0))
+    if match is None or not 0 < port < 65536 or (match[1] == "http" and path == "/"):
+        raise InputError(f"{target!r} is not understood; expected {ADDRESSES}")
+    host = match[2].strip("[]")
+    if match[1] == "http":
+        name = path.split("/")[-2] if path.count("/") > 1 else path
+        return Record(0, host, port, 1.0, False, (Endpoint(name, path, 0.0, 0.0),))
+    names = [path[1:]] if path != "/" else list(dict.fromkeys(services))
+    if not names:
+        raise InputError(f"{target} names no model: add /NAME, or --service NAME")
+    return Record(0, host, 0, 1.0, False, tuple(Endpoint(name, "", 0.0, 0.0) for name in names), port)
+
+
+def _check_grpc(target: str, record: "Record", grpc: bool) -> None:
+    from gpuloom.serve.rpc import INSTALL, library
+
+    if grpc and record.grpc_port is None:
+        told = "an http:// address is asked over HTTP" if "://" in target else f"{target} is served over HTTP only"
+        raise InputError(f"--grpc: {told}")
+    if grpc and library() is None:
+        raise InputError(f"gRPC needs grpcio, which is not installed: {INSTALL}")
 
 
 def _selected(services: "tuple[Endpoint, ...]", names: "list[str] | tuple[()]") -> "list[Endpoint]":
@@ -116,34 +142,55 @@ def _rates(texts: "list[str] | tuple[()]", names: set[str]) -> dict[str, float]:
     return found
 
 
-def _target(
+def _times(
     record: "Record",
-    one: "Endpoint",
+    asked: "list[Endpoint]",
     rates: dict[str, float],
     arrivals: str,
     requests: int | None,
     duration: float | None,
-    slo_ms: float | None,
-    body: bytes | None,
     seed: int,
-) -> "Target":
+) -> "list[Floats]":
+    """When each service is asked, in seconds on the clock."""
     import numpy as np
 
     from gpuloom.serve.arrivals import schedule
-    from gpuloom.serve.load import STANDIN_BODY, Target
 
-    # A trace keeps its own pace unless a rate is named.
-    rate = rates.get(one.name, 0.0 if arrivals.startswith("trace:") else one.rate_rps)
     plan_s = None if duration is None else duration / record.dilate
-    due_s = schedule(arrivals, rate, requests, plan_s, np.random.default_rng(seed), one.name)
+    found = []
+    for number, one in enumerate(asked):
+        # A trace keeps its own pace unless a rate is named.
+        rate = rates.get(one.name, 0.0 if arrivals.startswith("trace:") else one.rate_rps)
+        generator = np.random.default_rng(seed + number)
+        due_s = schedule(arrivals, rate, requests, plan_s, generator, one.name)
+        if not len(due_s):
+            raise InputError(f"no request of {one.name} is due within {duration:g} s: give a longer --duration")
+        found.append(due_s * record.dilate)
+    return found
+
+
+def _body(one: "Endpoint", path: Path | None, grpc: bool) -> bytes:
+    from gpuloom.serve.kserve import infer_request
+    from gpuloom.serve.load import STANDIN_BODY
+    from gpuloom.serve.repository import model_name
+    from gpuloom.work.source import read_text
+
+    content = STANDIN_BODY if path is None else read_text(path, "the JSON of a request").encode()
+    if not grpc:
+        return content
+    try:
+        # The name as `serve up` gave it to the model; of an address, as it is.
+        return infer_request(model_name(one.name) if one.path else one.name, content)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}: expected the JSON of a request, which gRPC needs to be whole") from None
+
+
+def _target(
+    record: "Record", one: "Endpoint", grpc: bool, body: bytes, due_s: "Floats", slo_ms: float | None
+) -> "Target":
+    from gpuloom.serve.kserve import INFER
+    from gpuloom.serve.load import Target
+
+    port, path = (record.grpc_port or 0, INFER) if grpc else (record.port, one.path)
     promised = slo_ms or one.slo_ms or None
-    return Target(
-        one.name,
-        record.host,
-        record.port,
-        one.path,
-        due_s * record.dilate,
-        body or STANDIN_BODY,
-        promised,
-        record.dilate,
-    )
+    return Target(one.name, record.host, port, path, due_s, body, promised, record.dilate, grpc)

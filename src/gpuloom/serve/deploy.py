@@ -1,12 +1,15 @@
 """A plan carried out on this machine, from the files that Triton reads to the moment when nothing is left running."""
 
 import asyncio
+import errno
 import gc
 import os
 import signal
+import socket
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Grant
@@ -19,6 +22,7 @@ from gpuloom.serve.gateway import Gateway
 from gpuloom.serve.place import TIMING, Timing, Wish
 from gpuloom.serve.planfile import Deployment
 from gpuloom.serve.repository import model_name, standin_text, write_own, write_standin
+from gpuloom.serve.rpc_gateway import RpcGateway
 from gpuloom.serve.server import ServerSpec
 from gpuloom.serve.shadows import shadow_grants, slot_of
 from gpuloom.serve.state import Endpoint, Record, State
@@ -27,6 +31,8 @@ from gpuloom.serve.times import BatchMs
 
 SLOWDOWN = "slowdown"
 """A file in a replica's folder: a factor on the stand-in's times, for rehearsals."""
+
+NO_HOST = "--host {!r}: not an address of this host; 127.0.0.1 is the host itself, 0.0.0.0 all of its addresses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,8 @@ class Options:
     """The user's own model repository, by workload or service; None: stand-ins."""
     host: str = "127.0.0.1"
     port: int = 0
+    grpc_port: int | None = None
+    """None: no gRPC."""
     rules: Rules = RULES
     timing: Timing = TIMING
 
@@ -58,7 +66,7 @@ def prepare(deployment: Deployment, batch_ms: BatchMs | None, state: State, opti
         shadow = replace(replica, grant=shadows[slot])
         times = None if batch_ms is None else (batch_ms(replica), batch_ms(shadow))
         levels = ((replica, Level.PLANNED), (shadow, Level.SHADOW))
-        pair = [_spec(one, level, state, batch_ms is not None) for one, level in levels]
+        pair = [_spec(one, level, state, options) for one, level in levels]
         for at, (one, spec) in enumerate(zip((replica, shadow), pair, strict=True)):
             _write(deployment, one, spec, None if times is None else times[at], options)
         specs[slot] = (pair[0], pair[1])
@@ -75,7 +83,7 @@ def replica_folder(state: State, replica: Replica) -> Path:
     return state.servers_dir / f"{model_name(replica.service)}-{replica.number}"
 
 
-def _spec(replica: Replica, level: Level, state: State, standin: bool) -> ServerSpec:
+def _spec(replica: Replica, level: Level, state: State, options: Options) -> ServerSpec:
     model = model_name(replica.service)
     folder = replica_folder(state, replica) / level.value
     return ServerSpec(
@@ -87,7 +95,8 @@ def _spec(replica: Replica, level: Level, state: State, standin: bool) -> Server
         repository=folder / "repository",
         log=folder / "triton.log",
         weight=replica.rate_rps,
-        standin=standin,
+        standin=options.models is None,
+        grpc=options.grpc_port is not None,
     )
 
 
@@ -144,33 +153,62 @@ async def serve(
     gateway = Gateway(
         pools, {"/gpuloom/status": lambda: status_page(fleet, standin), "/metrics": lambda: metrics_page(fleet)}
     )
+    doors: list[Gateway | RpcGateway] = [gateway]
+
+    async def take_down() -> None:
+        await stopping.wait()
+        await _first(_stop(doors, options.timing.grace_s), at_once.wait())
+
     try:
-        port = await gateway.start(options.host, options.port)
+        port, grpc_port = await _listen("--port", gateway, options.host, options.port), None
+        if options.grpc_port is not None:
+            doors.append(rpc := RpcGateway(pools))
+            grpc_port = await _listen("--grpc-port", rpc, options.host, options.grpc_port)
         gc.freeze()  # what is here now stays: the collector need not look at it in the middle of a request
-        if not await _first(fleet.until_ready(), stopping):
+        if not await _first(fleet.until_ready(), stopping.wait()):
             return
         services = tuple(
             Endpoint(name, f"/v2/models/{model_name(name)}/infer", promise.slo_ms, promise.rate_rps)
             for name, promise in deployment.promises.items()
         )
-        record = Record(os.getpid(), options.host, port, options.dilate, standin, services)
+        record = Record(os.getpid(), options.host, port, options.dilate, standin, services, grpc_port)
         state.publish(record)
         on_up(record)
-        await _first(fleet.run(), stopping)
-        await _first(gateway.stop(options.timing.grace_s), at_once)
+        await _first(fleet.run(), take_down())  # servers are minded until the last request is answered
     finally:
-        await gateway.stop(0.0)
+        await _stop(doors, 0.0)
         fleet.end()
 
 
-async def _first(work: Coroutine[None, None, None], event: asyncio.Event) -> bool:
-    """Do the work unless the event comes first; whether it was done. What the work raises is raised."""
-    task = asyncio.ensure_future(work)
-    waiter = asyncio.ensure_future(event.wait())
+async def _listen(option: str, door: Gateway | RpcGateway, host: str, port: int) -> int:
+    try:
+        if not host:
+            raise UnicodeError  # asyncio takes it for all addresses, which is not for a slip to decide
+        return await door.start(host, port)
+    except (socket.gaierror, UnicodeError):
+        raise InputError(NO_HOST.format(host)) from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            told = f"{option} {port}: something else listens on {host}:{port}; name another, or 0 for a free one"
+        elif error.errno == errno.EACCES:
+            told = f"{option} {port}: only an administrator may listen there; name one above 1023, or 0 for a free one"
+        else:
+            told = NO_HOST.format(host)
+        raise InputError(told) from None
+
+
+async def _stop(doors: Sequence[Gateway | RpcGateway], grace_s: float) -> None:
+    await asyncio.gather(*(door.stop(grace_s) for door in doors))
+
+
+async def _first(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
+    """Do the work unless the other is done first; whether it was done. What either raises is raised."""
+    task, waiter = asyncio.ensure_future(work), asyncio.ensure_future(other)
     try:
         await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
+        for each in (task, waiter):
+            if each.done():
+                each.result()
         return task.done()
     finally:
         for each in (task, waiter):

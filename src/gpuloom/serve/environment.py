@@ -58,6 +58,17 @@ def ensure(say: Say = lambda _: None, folder: Path | None = None) -> Triton:
     return Triton(server / "bin" / "tritonserver", server / "backends", folder / "bin")
 
 
+def is_triton(program: Path) -> bool:
+    """Whether a program calls itself a Triton server: any other would be started, and waited for."""
+    try:
+        done = subprocess.run(
+            [program, "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"--model-repository" in done.stdout + done.stderr
+
+
 def _create(folder: Path, say: Say) -> None:
     if folder.exists() and not (folder / "pyvenv.cfg").is_file() and any(folder.iterdir()):
         raise SetupError(f"{folder} holds something else: name an empty or new folder in {PLACE}")

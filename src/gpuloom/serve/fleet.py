@@ -20,7 +20,7 @@ from gpuloom.serve.correct import Level, Means, Seen, Verdict, correct
 from gpuloom.serve.devices import Devices
 from gpuloom.serve.environment import Triton
 from gpuloom.serve.place import Place, Tally, Wish
-from gpuloom.serve.pool import LIMITS, Backend, Done, Limits, Pool
+from gpuloom.serve.pool import GAVE_UP, LIMITS, Backend, Done, Limits, Pool
 from gpuloom.serve.server import Phase, Server
 from gpuloom.serve.shadows import Slot, fits
 from gpuloom.serve.state import State
@@ -82,13 +82,12 @@ class Fleet:
             await self._step()
 
     def end(self) -> None:
-        """Kill every server; requests are no longer taken."""
+        """Kill every server; requests are no longer taken. Releasing the devices is for whoever found them."""
         for task in self._tasks:
             task.cancel()
         for server in self._servers():
             self._end(server)
         self.state.remove_shared_memory()
-        self.devices.release()
 
     async def _step(self) -> None:
         now_s = time.monotonic()
@@ -219,16 +218,19 @@ class Fleet:
 
     def _correct(self, place: Place) -> None:
         rules, slot = self.wish.rules, (place.replica.service, place.replica.number)
-        if place.active is None or place.active is not place.wanted:
-            return  # it is on its way already, or a crash has put the other one in its place
+        grown, settled = place.health.level is Level.SHADOW, place.active is place.wanted
+        if place.active is None or not (settled or grown):
+            return  # a crash has put the larger one in its place
         now_s, slo_ms = self.plan_s(), self.wish.slo_ms[place.replica.service]
         counts = tuple(place.window.counts(now_s, span_s) for span_s in rules.windows_s)
         # Sorting takes a while, and is only asked for when it may shrink.
-        grown = place.health.level is Level.SHADOW
         seen = Seen(now_s, counts, percentile(place.window.latencies_ms(now_s), 99.0) if grown else None)
-        means = Means(slo_ms, self.wish.slower[slot], self._room(place), place.replica.grant.batch or 1)
-        health, verdict = correct(place.health, seen, means, rules)
-        place.health = health
+        # While the larger one is on its way, or does not start, the planned one is what is seen.
+        slower = self.wish.slower[slot] if settled else 1.0
+        means = Means(slo_ms, slower, self._room(place), place.replica.grant.batch or 1)
+        place.health, verdict = correct(place.health, seen, means, rules)
+        if not settled and verdict is Verdict.STUCK:
+            verdict = Verdict.STAY
         if verdict in (Verdict.GROW, Verdict.SHRINK) or (verdict is Verdict.STUCK and place.verdict is not verdict):
             (total, above), *_ = counts
             self._note(verdict.value, place.active, f"{above} of the last {total} requests took above {slo_ms:g} ms")
@@ -236,7 +238,7 @@ class Fleet:
 
     def _room(self, place: Place) -> bool:
         shadow, planned = place.servers[Level.SHADOW].spec.grant, place.servers[Level.PLANNED].spec.grant
-        others = [other.grant for other in self.places.values() if other is not place]
+        others = [grant for other in self.places.values() if other is not place for grant in other.claims]
         return shadow.share_pct > planned.share_pct and fits(shadow, others)
 
     # ---- what the pools tell ---------------------------------------------------------------------------------------
@@ -247,10 +249,13 @@ class Fleet:
 
     def _on_done(self, service: str, done: Done) -> None:
         now_s, latency_ms = self.plan_s(), done.took_s * 1000.0 / self.wish.dilate
+        above, gave_up = latency_ms > self.wish.slo_ms[service], done.status == GAVE_UP
+        if gave_up and not above:
+            return  # whether it would have been answered in time is not known
         tally = self.tallies[service]
         tally.requests += 1
-        tally.above += latency_ms > self.wish.slo_ms[service]
-        tally.failed += done.status >= 400
+        tally.above += above
+        tally.failed += done.status >= 400 and not gave_up
         tally.window.add(now_s, latency_ms)
         place = self._place_of[done.backend.name]
         if done.undisturbed and place.active is not None and place.active.backend is done.backend:

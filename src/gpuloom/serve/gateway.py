@@ -1,6 +1,7 @@
 """The one address of a deployment: speaks HTTP as a Triton server does, and hands each request to its service's pool.
 
     POST /v2/models/NAME/infer      and whatever else is under /v2/models/NAME
+    GET  /v2                        what the servers are
     GET  /v2/health/live|ready      ready when every service has a server
     GET  /gpuloom/status            what `gpuloom serve status` prints
     GET  /metrics                   for Prometheus
@@ -13,12 +14,16 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from gpuloom.serve.http import BadMessageError, Framing, Message, answer, forwarded, header
+from gpuloom.serve.http import BadMessageError, Framing, Message, answer, closing, forwarded, header
 from gpuloom.serve.pool import Pool, RefusedError
 
 Page = Callable[[], tuple[str, bytes]]
 """Content type and body."""
 _MODELS = b"/v2/models/"
+_INFERENCE = (b"/infer", b"/generate")
+"""What the paths end with whose times are counted against the promises."""
+LINGER_S = 0.2
+"""So long a connection without a request stays at the end: one that is on its way is told, rather than dropped."""
 
 
 class Gateway:
@@ -27,6 +32,9 @@ class Gateway:
         self.pages = {path.encode(): page for path, page in pages.items()}
         self.tasks: set[asyncio.Task[None]] = set()
         self.clients: set[_Client] = set()
+        self.stopping = False
+        self.changed = asyncio.Event()
+        """A request was answered, or a client went."""
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -37,33 +45,50 @@ class Gateway:
         return bound
 
     async def stop(self, grace_s: float) -> None:
-        """Take no new connections; what was asked already is answered, if that takes no longer than the grace."""
+        """Take no new connections; what was asked already is answered, if that takes no longer than the grace.
+
+        Requests that come meanwhile on connections that are kept are refused with 503.
+        """
+        self.stopping = True
         if self._server is not None:
             self._server.close()
-        if self.tasks:
-            await asyncio.wait(self.tasks, timeout=grace_s)
+        if await self._until(lambda: not any(client.engaged for client in self.clients), grace_s):
+            await self._until(lambda: not self.clients, LINGER_S)
         for task in list(self.tasks):
             task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         for client in list(self.clients):
             client.close()
+        await self._until(lambda: not self.clients, max(grace_s, LINGER_S))  # long answers take a while to be sent
+
+    async def _until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether it came true in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    self.changed.clear()
+                    await self.changed.wait()
+        return condition()
 
     async def respond(self, request: Message) -> bytes:
         method, path = request.start[:2]
         path = path.partition(b"?")[0]
+        if method == b"HEAD":
+            return _problem(405, "Method Not Allowed", "GET and POST are spoken here")
         if path.startswith(_MODELS):
             pool = self.pools.get(path[len(_MODELS) :].partition(b"/")[0])
             if pool is None:
                 known = ", ".join(name.decode() for name in sorted(self.pools))
                 return _problem(404, "Not Found", f"no such service; there are {known}")
-            try:
-                message = await pool.send(forwarded(request))
-            except RefusedError as error:
-                return _problem(error.status, "Unavailable", str(error))
-            return message.head + message.body
+            if path.endswith(b"/generate_stream"):
+                return _problem(501, "Not Implemented", "answers are not streamed here; ask /generate")
+            return await _passed_on(pool, request, counts=path.endswith(_INFERENCE))
+        if path == b"/v2" and method == b"GET":
+            return await _passed_on(next(iter(self.pools.values())), request, counts=False)
         return self._own_page(method, path)
 
     def _own_page(self, method: bytes, path: bytes) -> bytes:
-        if method not in (b"GET", b"HEAD"):
+        if method != b"GET":
             return _problem(405, "Method Not Allowed", "only services are asked with POST, under /v2/models/NAME")
         if path == b"/v2/health/live":
             return answer(200, "OK", b"")
@@ -80,13 +105,15 @@ class Gateway:
 class _Client(asyncio.Protocol):
     """One client's connection: its requests are answered one after the other."""
 
-    __slots__ = ("_busy", "_framing", "_gateway", "_told_to_go_on", "_transport")
+    __slots__ = ("_busy", "_framing", "_gateway", "_no_more", "_told_to_go_on", "_transport")
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._framing = Framing()
         self._transport: asyncio.Transport | None = None
         self._busy = False
+        self._no_more = False
+        """The client has said that it sends nothing more; it may still listen."""
         self._told_to_go_on = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -96,11 +123,21 @@ class _Client(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._gateway.clients.discard(self)
+        self._gateway.changed.set()
+
+    @property
+    def engaged(self) -> bool:
+        """A request is being answered, or is arriving."""
+        return self._busy or self._framing.begun
 
     def data_received(self, data: bytes) -> None:
         self._framing.feed(data)
         if not self._busy:
             self._next()
+
+    def eof_received(self) -> bool:
+        self._no_more = True
+        return self._busy
 
     def close(self) -> None:
         if self._transport is not None:
@@ -120,6 +157,10 @@ class _Client(asyncio.Protocol):
                 self._told_to_go_on = True
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return
+        if self._gateway.stopping:
+            self._transport.write(_problem(503, "Unavailable", "the deployment is being taken down", close=True))
+            self._transport.close()
+            return
         self._busy, self._told_to_go_on = True, False
         task = asyncio.get_running_loop().create_task(self._answer(request))
         self._gateway.tasks.add(task)
@@ -127,13 +168,26 @@ class _Client(asyncio.Protocol):
 
     async def _answer(self, request: Message) -> None:
         assert self._transport is not None
-        with suppress(asyncio.CancelledError):
-            self._transport.write(await self._gateway.respond(request))
-            self._busy = False
-            if request.closes:
-                self._transport.close()
-            elif self._framing.begun:
-                self._next()
+        try:
+            reply = await self._gateway.respond(request)
+        except asyncio.CancelledError:
+            reply = _problem(503, "Unavailable", "the deployment was taken down before this was answered")
+        self._busy = False
+        last = request.closes or ((self._gateway.stopping or self._no_more) and not self._framing.begun)
+        self._transport.write(closing(reply) if last else reply)
+        if last:
+            self._transport.close()
+        elif self._framing.begun:
+            self._next()
+        self._gateway.changed.set()
+
+
+async def _passed_on(pool: Pool, request: Message, *, counts: bool) -> bytes:
+    try:
+        message = await pool.send(forwarded(request), counts=counts)
+    except RefusedError as error:
+        return _problem(error.status, "Unavailable", str(error))
+    return message.head + message.body
 
 
 def _problem(status: int, reason: str, why: str, *, close: bool = False) -> bytes:

@@ -5,12 +5,14 @@ are refused, as neither Triton's clients nor its answers to inference are.
 """
 
 import asyncio
+import re
 from dataclasses import dataclass
 
 MOST_HEAD_BYTES = 64 * 1024
 MOST_BODY_BYTES = 256 * 1024 * 1024
 _HOP = (b"connection", b"keep-alive", b"expect", b"host", b"transfer-encoding", b"proxy-connection", b"upgrade", b"te")
 """Headers that are between two neighbours, not for whoever is behind."""
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] [1-5][0-9][0-9][ \r]")
 
 
 class BadMessageError(Exception):
@@ -133,6 +135,12 @@ def answer(status: int, reason: str, body: bytes, kind: str = "application/json"
     return head.encode() + body
 
 
+def closing(message: bytes) -> bytes:
+    """An answer that also says that it is the last on its connection."""
+    first, _, rest = message.partition(b"\r\n")
+    return b"\r\n".join((first, b"Connection: close", rest))
+
+
 def post(path: str, body: bytes) -> bytes:
     head = f"POST {path} HTTP/1.1\r\nHost: triton\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return head.encode() + b"\r\n" + body
@@ -166,6 +174,9 @@ class Connection(asyncio.Protocol):
             self._fail(str(error))
             return
         if message is None:
+            return
+        if not _STATUS_LINE.match(message.head):
+            self._fail("the answer is not HTTP")
             return
         if self._answer is None or self._answer.done():
             self.close()  # an answer to nothing: whatever comes next would be mistaken for another's
@@ -226,8 +237,9 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(Connection, self.host, self.port)
-        except OSError as error:
-            raise LostError(f"{self.host}:{self.port} cannot be reached: {error.strerror or error}") from None
+        except (OSError, UnicodeError) as error:  # the latter: a name that cannot be one
+            why = getattr(error, "strerror", None) or error
+            raise LostError(f"{self.host}:{self.port} cannot be reached: {why}") from None
         self._all.add(connection)
         return await self._ask_on(connection, request)
 

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 
 from gpuloom.serve.arrivals import Floats
 from gpuloom.serve.http import Endpoint, LostError, post
+from gpuloom.serve.rpc import Channel
 from gpuloom.serve.window import percentile
 
 PERCENTS = (50.0, 90.0, 95.0, 99.0, 99.9)
 STANDIN_BODY = b'{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[0]}]}'
+
+_MOST_SAID = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Target:
     body: bytes = STANDIN_BODY
     slo_ms: float | None = None
     dilate: float = 1.0
+    grpc: bool = False
+    """Then the path is a method's, and the body its message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +46,17 @@ class Result:
     slo_ms: float | None
     requests: int
     failed: int
-    """Answered, but not with 200."""
+    """Answered, but not with 200 or OK."""
     lost: int
-    """Not answered."""
+    """Not answered; over gRPC also what is answered with "unavailable", which looks the same."""
     latencies_ms: tuple[float, ...]
-    """Ascending; of those that were answered with 200."""
+    """Ascending; of those that were answered with 200 or OK."""
     sent_late_ms: tuple[float, ...]
     """Ascending: how late the sender itself was. Counted in the latencies."""
     seconds: float
     """On the clock, until the last answer."""
+    why: str | None = None
+    """What the first one that failed or was lost met with."""
 
     @property
     def p99_ms(self) -> float | None:
@@ -91,17 +98,17 @@ async def drive(targets: Sequence[Target], timeout_s: float = 60.0) -> list[Resu
 
 
 class _Tally:
-    __slots__ = ("failed", "late_s", "latencies_s", "lost")
+    __slots__ = ("failed", "late_s", "latencies_s", "why")
 
     def __init__(self) -> None:
         self.latencies_s: list[float] = []
         self.late_s: list[float] = []
-        self.failed = self.lost = 0
+        self.failed = 0
+        self.why: str | None = None
 
 
 async def _drive(target: Target, start_s: float, timeout_s: float) -> Result:
-    endpoint, tally = Endpoint(target.host, target.port), _Tally()
-    request = post(target.path, target.body)
+    asked, tally = _asked(target), _Tally()
     under_way: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
     for offset_s in target.due_s.tolist():
@@ -110,33 +117,64 @@ async def _drive(target: Target, start_s: float, timeout_s: float) -> Result:
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         tally.late_s.append(max(0.0, time.monotonic() - due_s))
-        task = loop.create_task(_one(endpoint, request, due_s, tally, timeout_s))
+        task = loop.create_task(_one(asked, due_s, tally, timeout_s))
         under_way.add(task)
         task.add_done_callback(under_way.discard)
     if under_way:
         await asyncio.wait(under_way)
-    endpoint.close()
+    asked.close()
     scale = 1000.0 / target.dilate
     return Result(
         target.name,
         target.slo_ms,
         len(target.due_s),
         tally.failed,
-        tally.lost,
+        len(target.due_s) - tally.failed - len(tally.latencies_s),
         tuple(sorted(latency_s * scale for latency_s in tally.latencies_s)),
         tuple(sorted(late_s * scale for late_s in tally.late_s)),
         time.monotonic() - start_s,
+        tally.why,
     )
 
 
-async def _one(endpoint: Endpoint, request: bytes, due_s: float, tally: _Tally, timeout_s: float) -> None:
+class _Http:
+    def __init__(self, target: Target) -> None:
+        self._endpoint, self._request = Endpoint(target.host, target.port), post(target.path, target.body)
+
+    async def ask(self) -> tuple[int, str]:
+        """The status, and what was said."""
+        answer = await self._endpoint.ask(self._request)
+        return answer.status, answer.body[:_MOST_SAID].decode("utf-8", "replace")
+
+    def close(self) -> None:
+        self._endpoint.close()
+
+
+class _Grpc:
+    def __init__(self, target: Target) -> None:
+        self._channel, self._target = Channel(target.host, target.port), target
+
+    async def ask(self) -> tuple[int, str]:
+        reply = await self._channel.ask(self._target.path, self._target.body)
+        return reply.status, reply.details[:_MOST_SAID]
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def _asked(target: Target) -> _Http | _Grpc:
+    return _Grpc(target) if target.grpc else _Http(target)
+
+
+async def _one(asked: _Http | _Grpc, due_s: float, tally: _Tally, timeout_s: float) -> None:
     try:
         async with asyncio.timeout(timeout_s):
-            answer = await endpoint.ask(request)
-    except (LostError, TimeoutError):
-        tally.lost += 1
+            status, said = await asked.ask()
+    except (LostError, TimeoutError) as error:
+        tally.why = tally.why or str(error) or f"no answer within {timeout_s:g} s"
         return
-    if answer.status == 200:
+    if status == 200:
         tally.latencies_s.append(time.monotonic() - due_s)
     else:
         tally.failed += 1
+        tally.why = tally.why or f"answered with {status}: {said}"

@@ -67,6 +67,12 @@ class Place:
         """What it holds now."""
         return (self.active or self.wanted).spec.grant
 
+    @property
+    def claims(self) -> list[Grant]:
+        """What nobody else may count on: what it holds and what it is to have, the larger one of a device."""
+        ascending = sorted((self.grant, self.wanted.spec.grant), key=lambda grant: grant.share_pct)
+        return list({grant.device: grant for grant in ascending}.values())
+
 
 @dataclass(slots=True)
 class Tally:

@@ -7,14 +7,19 @@ later; while there is none it waits. Inference is taken to be idempotent, so ask
 import asyncio
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
+from typing import Protocol, TypeVar
 
 from gpuloom.serve.http import Endpoint, LostError, Message
+from gpuloom.serve.rpc import Channel
 
 UNAVAILABLE = 503
 """How Triton says that it is stopping, or that its model is not loaded: another one is asked."""
+
+GAVE_UP = 499
+"""The client has gone before the answer was there: it took at least so long."""
 
 
 class RefusedError(Exception):
@@ -39,19 +44,36 @@ class Limits:
 LIMITS = Limits()
 
 
+class Reply(Protocol):
+    @property
+    def status(self) -> int:
+        """As HTTP has it."""
+        ...
+
+
+R = TypeVar("R", bound=Reply)
+
+
 class Backend:
     """One server as the pool sees it."""
 
-    __slots__ = ("endpoint", "name", "open", "outstanding", "weight")
+    __slots__ = ("channel", "endpoint", "name", "open", "outstanding", "weight")
 
-    def __init__(self, name: str, host: str, port: int, weight: float = 1.0) -> None:
+    def __init__(self, name: str, host: str, port: int, weight: float = 1.0, grpc_port: int | None = None) -> None:
         self.name = name
         self.endpoint = Endpoint(host, port)
+        self.channel = None if grpc_port is None else Channel(host, grpc_port)
         self.weight = weight
         """Its part of the requests."""
         self.outstanding = 0
         self.open = False
         """Whether it is given new requests."""
+
+    def close(self) -> None:
+        """Whoever waits for its answer gets LostError."""
+        self.endpoint.close()
+        if self.channel is not None:
+            self.channel.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +100,9 @@ class Pool:
         self.refused = 0
         self._arrivals = count()
         self._turn = 0
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._orders: list[int] = []
+        """A heap of those that wait, and of some that have given up."""
 
     @property
     def ready(self) -> bool:
@@ -104,14 +128,21 @@ class Pool:
     def forget(self, backend: Backend) -> None:
         """It has ended."""
         backend.open = False
-        backend.endpoint.close()
+        backend.close()
         if backend in self.backends:
             self.backends.remove(backend)
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
-    async def send(self, request: bytes) -> Message:
-        """The answer of a server, or RefusedError."""
+    async def send(self, request: bytes, *, counts: bool = True) -> Message:
+        """The answer of a server over HTTP, or RefusedError."""
+        return await self.route(lambda backend: backend.endpoint.ask(request), counts=counts)
+
+    async def route(self, ask: Callable[[Backend], Awaitable[R]], *, counts: bool = True) -> R:
+        """The answer of a server, or RefusedError. Only what `counts` is told to `on_done`: inference, not questions.
+
+        `ask` asks a server, and raises LostError if that brings no answer.
+        """
         began_s, order, lost, waited = time.monotonic(), next(self._arrivals), 0, False
         while True:
             backend = self._choose()
@@ -121,13 +152,18 @@ class Pool:
                 continue
             why = "it is unavailable"
             try:
-                message = await self._ask(backend, request)
-                if message.status != UNAVAILABLE:
+                reply = await self._ask(backend, ask)
+                if reply.status != UNAVAILABLE:
                     took_s = time.monotonic() - began_s
-                    self.on_done(Done(backend, message.status, took_s, not lost and not waited))
-                    return message
+                    if counts:
+                        self.on_done(Done(backend, reply.status, took_s, not lost and not waited))
+                    return reply
             except LostError as error:
                 why = str(error)
+            except asyncio.CancelledError:
+                if counts:
+                    self.on_done(Done(backend, GAVE_UP, time.monotonic() - began_s, not lost and not waited))
+                raise
             self.retried += 1
             lost += 1
             if backend.open:
@@ -138,10 +174,10 @@ class Pool:
                 self.refused += 1
                 raise RefusedError(502, f"{lost} servers in turn were lost with this request")
 
-    async def _ask(self, backend: Backend, request: bytes) -> Message:
+    async def _ask(self, backend: Backend, ask: Callable[[Backend], Awaitable[R]]) -> R:
         backend.outstanding += 1
         try:
-            return await backend.endpoint.ask(request)
+            return await ask(backend)
         finally:
             backend.outstanding -= 1
             if self._waiting:
@@ -168,20 +204,23 @@ class Pool:
             self.refused += 1
             raise RefusedError(UNAVAILABLE, f"{len(self._waiting)} requests wait for a server already")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (order, turn))
+        self._waiting[order] = turn
+        heapq.heappush(self._orders, order)
         try:
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
                 await turn
-        except TimeoutError:
-            self._waiting = [entry for entry in self._waiting if entry[1] is not turn]
-            heapq.heapify(self._waiting)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if self._waiting.pop(order, None) is None:
+                self._wake(1)  # its turn had come just then: it is the next one's
+            if isinstance(error, asyncio.CancelledError):
+                raise
             self.refused += 1
             raise RefusedError(UNAVAILABLE, f"no server was ready within {self.limits.hold_s:g} s") from None
 
     def _wake(self, number: int) -> None:
         for _ in range(number):
-            while self._waiting:
-                _, turn = heapq.heappop(self._waiting)
-                if not turn.done():
+            while self._orders:
+                turn = self._waiting.pop(heapq.heappop(self._orders), None)
+                if turn is not None and not turn.done():
                     turn.set_result(None)
                     break

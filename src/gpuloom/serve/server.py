@@ -44,10 +44,20 @@ class ServerSpec:
     log: Path
     weight: float
     standin: bool
+    grpc: bool = False
+    """Whether it also speaks gRPC."""
 
 
-def command(triton: Triton, spec: ServerSpec, http_port: int, metrics_port: int, shm_prefix: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Ports:
+    http: int
+    metrics: int
+    grpc: int | None
+
+
+def command(triton: Triton, spec: ServerSpec, ports: Ports, shm_prefix: str) -> list[str]:
     """Loopback only: by default Triton listens on every interface, and it has no passwords."""
+    grpc = [f"--grpc-address={HOST}", f"--grpc-port={ports.grpc}"] if ports.grpc else ["--allow-grpc=false"]
     backends = [] if triton.backends is None else [f"--backend-directory={triton.backends}"]
     # A stand-in's configuration is complete; asking the model for the rest takes a second. A user's may need it.
     complete = ["--disable-auto-complete-config"] if spec.standin else []
@@ -56,11 +66,11 @@ def command(triton: Triton, spec: ServerSpec, http_port: int, metrics_port: int,
         f"--model-repository={spec.repository}",
         *backends,
         f"--http-address={HOST}",
-        f"--http-port={http_port}",
+        f"--http-port={ports.http}",
         "--http-thread-count=2",
-        "--allow-grpc=false",
+        *grpc,
         f"--metrics-address={HOST}",
-        f"--metrics-port={metrics_port}",
+        f"--metrics-port={ports.metrics}",
         "--allow-cpu-metrics=false",
         "--allow-gpu-metrics=false",
         *complete,
@@ -103,8 +113,9 @@ class Server:
 
     def launch(self, triton: Triton, environment: dict[str, str], alive: int, shm_prefix: str) -> None:
         """From the main thread: the server ends together with the thread that started it."""
-        http_port, metrics_port = free_ports(2)
-        words = command(triton, self.spec, http_port, metrics_port, shm_prefix)
+        http, metrics, grpc = free_ports(3)
+        ports = Ports(http, metrics, grpc if self.spec.grpc else None)
+        words = command(triton, self.spec, ports, shm_prefix)
         # Whoever has no share is not to become a client of a daemon that we happen to know.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "PYTHON"))}
         if triton.programs is not None:
@@ -122,8 +133,8 @@ class Server:
                 start_new_session=True,
                 pass_fds=(alive,),
             )
-        self.backend = Backend(self.spec.name, HOST, http_port, self.spec.weight)
-        self._metrics = Endpoint(HOST, metrics_port)
+        self.backend = Backend(self.spec.name, HOST, ports.http, self.spec.weight, ports.grpc)
+        self._metrics = Endpoint(HOST, ports.metrics)
         self.counters = self.recent = None
         self.silent, self.asking = 0, False
 

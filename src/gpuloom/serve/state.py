@@ -1,6 +1,6 @@
 """The state folder of a deployment: what `status`, `down` and `load` find it by, and what proves that nothing is left.
 
-lock              held by the one who serves
+lock              held by the one who serves; says which process that is
 alive             held by it and by every server that it started: free only when all of them are gone
 deployment.json   the address, the promises, the process
 events.jsonl      what happened: started, ready, crashed, switched, …
@@ -15,6 +15,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,15 @@ class Record:
     standin: bool
     """Whether the models only take their time."""
     services: tuple[Endpoint, ...]
+    grpc_port: int | None = None
+    """None: gRPC is not spoken."""
 
 
 class State:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"{self.folder} is a file: expected a folder, the --state of `gpuloom serve up`")
         self.mps_dir = self.folder / "mps"
         self.servers_dir = self.folder / "servers"
         self._record = self.folder / "deployment.json"
@@ -70,6 +75,8 @@ class State:
         if not _wait_lock(self._lock, fcntl.LOCK_EX, 0.5):  # longer than somebody looks whether it is held
             os.close(self._lock)
             raise InputError(f"{self.folder}: something is served there already; name another --state, or take it down")
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()} {_birth(os.getpid())}\n".encode(), 0)
         self.alive = _open(self.folder / "alive")
         if not _wait_lock(self.alive, fcntl.LOCK_EX, 10.0):
             raise InputError(f"{self.folder}: servers of an earlier deployment do not end; see `gpuloom serve down`")
@@ -90,7 +97,8 @@ class State:
         draft.replace(self._record)
 
     def write_event(self, event: dict[str, object]) -> None:
-        with (self.folder / "events.jsonl").open("a", encoding="utf-8") as file:
+        """A full disk, or a folder that somebody has removed, is no reason to stop serving."""
+        with suppress(OSError), (self.folder / "events.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(event) + "\n")
 
     def remove_shared_memory(self, name: str = "") -> None:
@@ -111,12 +119,17 @@ class State:
             services = tuple(Endpoint(**one) for one in found.pop("services"))
             record = Record(**found, services=services)
         except FileNotFoundError:
-            what = "is still starting" if self.served() else "has nothing that is served"
-            raise InputError(f"{self.folder} {what}: expected the --state of `gpuloom serve up`") from None
+            record = None
         except (ValueError, TypeError, KeyError, AttributeError):
             raise InputError(f"{self._record}: not the description of a deployment") from None
-        if not self.served():
+        served = self.served()
+        if record is None and not served:
+            expected = "expected the --state of `gpuloom serve up`"
+            raise InputError(f"{self.folder} has nothing that is served: {expected}")
+        if not served:
             raise InputError(f"{self.folder}: what was served there was killed; `gpuloom serve down` cleans up")
+        if record is None or record.pid != self._pid():  # an earlier one's, that was killed
+            raise InputError(f"{self.folder} is still starting: ask again when `gpuloom serve up` says that it serves")
         return record
 
     def take_down(self, timeout_s: float = 30.0) -> bool:
@@ -124,36 +137,54 @@ class State:
         if not self.folder.is_dir():
             return False
         found = self.served() or _is_held(self.folder / "alive")
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            pid = self._pid()
-            if pid is not None and self.served():  # whoever holds the lock is the one who wrote the number
-                os.kill(pid, number)
-            if _until(lambda: not self.served(), timeout_s):
-                break
-        if not _until(lambda: not _is_held(self.folder / "alive"), 10.0):
+        ended = self._end(signal.SIGTERM, timeout_s) or self._end(signal.SIGKILL, timeout_s)
+        if not ended or not _until(lambda: not _is_held(self.folder / "alive"), 10.0):
             raise InputError(
-                f"{self.folder}: a server does not end; look for processes that have {self.folder}/alive open"
+                f"{self.folder}: something does not end; look for processes that have {self.folder}/alive open"
             )
         self._record.unlink(missing_ok=True)
         self.remove_shared_memory()
         return found
 
+    def _end(self, number: signal.Signals, timeout_s: float) -> bool:
+        """Tell the one who serves, once it has said who it is; whether it ended in time."""
+        told = False
+
+        def ended() -> bool:
+            nonlocal told
+            if not self.served():
+                return True
+            if not told and (pid := self._pid()) is not None:
+                told = True
+                try:
+                    os.kill(pid, number)
+                except ProcessLookupError:
+                    pass
+                except PermissionError:
+                    raise InputError(f"{self.folder}: process {pid} serves there, and you may not end it") from None
+            return False
+
+        return _until(ended, timeout_s)
+
     def _pid(self) -> int | None:
+        """Who serves. None if that has not been written yet: what is there may be of one that was killed."""
         try:
-            return int((self.folder / "lock").read_text())
+            pid, birth = (self.folder / "lock").read_text().split()
+            return int(pid) if birth == _birth(int(pid)) else None
         except (OSError, ValueError):
             return None
 
-    def sign(self) -> None:
-        """Say who serves, for whoever wants to end it."""
-        assert self._lock is not None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+def _birth(pid: int) -> str:
+    """When a process was started: its number alone may be another's by now."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:
+    """All that are whole: the last one may be half written."""
     path = folder / "events.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def _open(path: Path) -> int:
