@@ -4,13 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types bench docs-check clean help
+.PHONY: intel-opencl demo test lint types bench docs-check clean help
 help:
 	@echo "make demo    a comparison on emulated GPUs, with an HTML report (no GPU, no data needed)"
 	@echo "make test    linters, types, import contracts and all tests"
 	@echo "make bench   every benchmark of benchmarks/, as JSON (needs the data folder)"
 
-$(STAMP): pyproject.toml
+NATIVE := CMakeLists.txt $(wildcard src/gpuloom/kernels/native/*.[ch])
+
+$(STAMP): pyproject.toml $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuloom needs Python 3.11 or newer"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 cannot create a virtual environment: install your system's python3-venv package"; exit 1; }
 	@echo "installing gpuloom into $(VENV)"
@@ -28,11 +30,25 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-test: lint types
+# A real OpenCL device for the tests of kernel-level sharing; without it they are skipped, and say so.
+OPENCL := $(VENV)/.opencl
+$(OPENCL): $(STAMP)
+	@sh tests/standin/install-opencl.sh
+	@touch $@
+
+# A second OpenCL runtime, from PyPI, without root: 700 MB. Then: GPULOOM_TEST_INTEL_OPENCL=.venv-intel-opencl make test
+intel-opencl: .venv-intel-opencl/.installed
+.venv-intel-opencl/.installed:
+	@$(PYTHON) -m venv .venv-intel-opencl
+	@.venv-intel-opencl/bin/python -m pip install --quiet --disable-pip-version-check intel-opencl-rt intel-cmplr-lib-rt
+	@touch $@
+	@echo "GPULOOM_TEST_INTEL_OPENCL=$(CURDIR)/.venv-intel-opencl"
+
+test: lint types $(OPENCL)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run_all.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-intel-opencl build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuloom import __version__
-from gpuloom.cli import layout, serve
+from gpuloom.cli import kernels, layout, serve
 from gpuloom.cli.compare import compare
 from gpuloom.cli.demo import demo
 from gpuloom.cli.doctor import doctor
@@ -46,6 +46,7 @@ app.command("train-predictor")(train_predictor)
 app.command()(provision)
 app.command()(doctor)
 app.command()(load)
+app.add_typer(kernels.app, name="kernels")
 app.add_typer(layout.app, name="layout")
 app.add_typer(serve.app, name="serve")
 

@@ -1,0 +1,237 @@
+/* The CUDA front end: loaded into a program by LD_PRELOAD, it stands between the program and the driver, libcuda.so.1.
+ *
+ * A program comes to the driver's functions in three ways, and each leads to the functions of this file:
+ *   - linked against libcuda: ours have the same names and are found first;
+ *   - dlopen and dlsym: dlsym is ours as well;
+ *   - cuGetProcAddress, itself found by dlsym: also ours. The runtime API (libcudart, shared or linked into a program) comes
+ *     this way, so whatever is launched with <<<>>>, cudaLaunchKernel or cudaGraphLaunch passes here, libraries included.
+ *
+ * Kernels and graphs ask before they are launched, and tell when they have ended; a graph counts as one kernel. A launch into a
+ * stream that is being captured does not run anything, it becomes part of a graph: it neither asks nor tells. Copies and memsets
+ * are not touched.
+ *
+ * A stream is a slot, from its first launch on (so "first, second, ... stream" in the settings means in order of first launch):
+ *   - a stream that the program created, until cuStreamDestroy, whichever thread uses it;
+ *   - the legacy default stream (NULL, CU_STREAM_LEGACY), one for each context;
+ *   - the per-thread default stream (CU_STREAM_PER_THREAD, or NULL in functions named _ptsz), one for each thread and context,
+ *     until the thread ends.
+ * All of a context's go when it does. What goes unnoticed (a green context's) is freed when the process ends. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+
+#include "cuda_streams.h"
+
+typedef cuda_entry entry;
+
+/* ISO C has no conversion between the two kinds of pointers; POSIX promises that they are alike. */
+union pointer {
+    void *data;
+    entry *function;
+};
+
+/* Which functions are ours ---------------------------------------------------------------------------------------------------- */
+
+/* A function as the library exports it; how cuGetProcAddress is asked for it: by which name, from which version of CUDA on
+ * (newer ones come later), and whether it is the variant with a default stream for each thread. */
+#define HOOKS(HOOK)                                                                                                           \
+    HOOK(cuGetProcAddress, "cuGetProcAddress", 0, false) HOOK(cuGetProcAddress_v2, "cuGetProcAddress", 12000, false)          \
+    HOOK(cuLaunchKernel, "cuLaunchKernel", 0, false) HOOK(cuLaunchKernel_ptsz, "cuLaunchKernel", 0, true)                     \
+    HOOK(cuLaunchKernelEx, "cuLaunchKernelEx", 0, false) HOOK(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 0, true)             \
+    HOOK(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 0, false)                                                    \
+    HOOK(cuLaunchCooperativeKernel_ptsz, "cuLaunchCooperativeKernel", 0, true)                                                \
+    HOOK(cuGraphLaunch, "cuGraphLaunch", 0, false) HOOK(cuGraphLaunch_ptsz, "cuGraphLaunch", 0, true)                         \
+    HOOK(cuStreamDestroy, "cuStreamDestroy", 0, false) HOOK(cuStreamDestroy_v2, "cuStreamDestroy", 4000, false)               \
+    HOOK(cuCtxDestroy, "cuCtxDestroy", 0, false) HOOK(cuCtxDestroy_v2, "cuCtxDestroy", 4000, false)                           \
+    HOOK(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 0, false)                                                    \
+    HOOK(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, false)                                             \
+    HOOK(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 0, false)                                                        \
+    HOOK(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, false)                                                 \
+    HOOK(cuStreamSynchronize, "cuStreamSynchronize", 0, false) HOOK(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 0, true) \
+    HOOK(cuCtxSynchronize, "cuCtxSynchronize", 0, false) HOOK(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, false)          \
+    HOOK(cuEventSynchronize, "cuEventSynchronize", 0, false)                                                                  \
+    HOOK(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020, false) HOOK(cuMemcpyDtoH_v2_ptds, "cuMemcpyDtoH", 3020, true)
+
+#define NUMBER(name, ...) HOOK_##name,
+enum { HOOKS(NUMBER) HOOK_COUNT };
+
+#define ROW(name, base, since, per_thread) {#name, base, since, per_thread, (entry *)name, NULL},
+static struct hook {
+    const char *name, *base;
+    int since;
+    bool per_thread;
+    entry *ours;
+    _Atomic(entry *) real; /* what the program would have got; the newest, for a library that was unloaded and loaded again */
+} hooks[] = {HOOKS(ROW)};
+
+/* dlsym ----------------------------------------------------------------------------------------------------------------------- */
+
+typedef void *dlsym_of(void *, const char *);
+
+/* dlsym is called before anything is set up, by sanitizers too. */
+#define EARLY __attribute__((no_sanitize_address, no_sanitize_undefined, no_sanitize_thread))
+
+/* The version that glibc has had from its first day on each machine: asking for one that exists cannot fail, and so does not
+ * allocate; a malloc that itself begins with dlsym would otherwise come back to us without end. */
+EARLY static dlsym_of *real_dlsym(void) {
+#if defined(__x86_64__)
+    static const char version[] = "GLIBC_2.2.5";
+#elif defined(__aarch64__) || defined(__powerpc64__)
+    static const char version[] = "GLIBC_2.17";
+#else
+    static const char version[] = "GLIBC_2.34";
+#endif
+    static _Atomic(entry *) found;
+    union pointer real = {.function = atomic_load_explicit(&found, memory_order_relaxed)};
+    if (!real.function) {
+        real.data = dlvsym(RTLD_NEXT, "dlsym", version);
+        atomic_store_explicit(&found, real.function, memory_order_relaxed);
+    }
+    return (dlsym_of *)real.function;
+}
+
+/* The library's own function: behind us in the order of loading, or loaded apart. Once found it stays loaded. */
+entry *cuda_find(const char *name) {
+    union pointer found = {real_dlsym()(RTLD_NEXT, name)};
+    if (found.data) return found.function;
+    static _Atomic(void *) library;
+    if (!library) library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (library) found.data = real_dlsym()(library, name);
+    return found.function;
+}
+
+static entry *real(struct hook *hook) {
+    entry *known = atomic_load_explicit(&hook->real, memory_order_acquire);
+    if (!known) atomic_store(&hook->real, known = cuda_find(hook->name));
+    return known;
+}
+
+#define REAL(function) ((__typeof__(&function))real(&hooks[HOOK_##function]))
+#define NEED_REAL(function) \
+    if (!REAL(function)) return CUDA_ERROR_NOT_FOUND /* there is no driver in this process */
+
+static void *look_up(struct hook *hook, void *handle) {
+    union pointer found = {real_dlsym()(handle, hook->name)}, ours = {.function = hook->ours};
+    if (found.data == ours.data) found.function = cuda_find(hook->name); /* only if it would be there without us */
+    if (!found.data) return NULL;
+    atomic_store(&hook->real, found.function);
+    return ours.data;
+}
+
+/* Where the name is none of ours, the real dlsym must believe that the program called it: what RTLD_NEXT means depends on the
+ * caller. A call as the last thing does that, as compilers make it a jump (when they optimise, which we do). A library that asks
+ * for what comes after itself stands between the program and the driver, as we do, and gets what it asks for. */
+LOOM_API EARLY void *dlsym(void *restrict handle, const char *restrict name) {
+    if (handle != RTLD_NEXT && name[0] == 'c' && name[1] == 'u')
+        for (int i = 0; i < HOOK_COUNT; i++)
+            if (strcmp(name, hooks[i].name) == 0) return look_up(&hooks[i], handle);
+    return real_dlsym()(handle, name);
+}
+
+static void replace(const char *symbol, void **function, int version, cuuint64_t flags) {
+    struct hook *best = NULL;
+    bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    for (struct hook *hook = hooks; hook < hooks + HOOK_COUNT; hook++) {
+        if (strcmp(symbol, hook->base) != 0 || version < hook->since || (hook->per_thread && !per_thread)) continue;
+        if (!best || hook->per_thread >= best->per_thread) best = hook; /* newer versions come later in the list */
+    }
+    if (!best) return;
+    union pointer found = {*function}, ours = {.function = best->ours};
+    if (found.data != ours.data) atomic_store(&best->real, found.function);
+    *function = ours.data;
+}
+
+LOOM_API CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags) {
+    NEED_REAL(cuGetProcAddress);
+    CUresult result = REAL(cuGetProcAddress)(symbol, function, version, flags);
+    if (result == CUDA_SUCCESS && symbol && function && *function) replace(symbol, function, version, flags);
+    return result;
+}
+
+LOOM_API CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
+                                      CUdriverProcAddressQueryResult *status) {
+    NEED_REAL(cuGetProcAddress_v2);
+    CUresult result = REAL(cuGetProcAddress_v2)(symbol, function, version, flags, status);
+    if (result == CUDA_SUCCESS && symbol && function && *function) replace(symbol, function, version, flags);
+    return result;
+}
+
+/* Launches -------------------------------------------------------------------------------------------------------------------- */
+
+/* The one shape of all launches. */
+#define LAUNCH(function, handle, name, grid, block, ...)                \
+    NEED_REAL(function);                                                \
+    struct cuda_stream *known = cuda_watched(handle);                   \
+    if (!known) return REAL(function)(__VA_ARGS__);                     \
+    struct cuda_launch *launch = cuda_before(known, name, grid, block); \
+    return cuda_after(known, launch, REAL(function)(__VA_ARGS__))
+
+#define SIZES(...) ((uint64_t[]){__VA_ARGS__})
+#define OR_LEGACY(stream) ((stream) ? (stream) : CU_STREAM_LEGACY)
+#define OR_PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
+
+#define LAUNCH_KERNEL(function, or_default)                                                                                 \
+    LOOM_API CUresult function(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,  \
+                               unsigned shared, CUstream stream, void **parameters, void **extra) {                         \
+        LAUNCH(function, or_default(stream), cuda_name(f), SIZES(gx, gy, gz), SIZES(bx, by, bz), f, gx, gy, gz, bx, by, bz, \
+               shared, stream, parameters, extra);                                                                          \
+    }
+LAUNCH_KERNEL(cuLaunchKernel, OR_LEGACY)
+LAUNCH_KERNEL(cuLaunchKernel_ptsz, OR_PER_THREAD)
+
+#define LAUNCH_COOPERATIVE(function, or_default)                                                                            \
+    LOOM_API CUresult function(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,  \
+                               unsigned shared, CUstream stream, void **parameters) {                                       \
+        LAUNCH(function, or_default(stream), cuda_name(f), SIZES(gx, gy, gz), SIZES(bx, by, bz), f, gx, gy, gz, bx, by, bz, \
+               shared, stream, parameters);                                                                                 \
+    }
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, OR_LEGACY)
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, OR_PER_THREAD)
+
+#define LAUNCH_EX(function, or_default)                                                                                          \
+    LOOM_API CUresult function(const CUlaunchConfig *config, CUfunction f, void **parameters, void **extra) {                    \
+        NEED_REAL(function);                                                                                                     \
+        if (!config) return REAL(function)(config, f, parameters, extra); /* the driver refuses it */                            \
+        LAUNCH(function, or_default(config->hStream), cuda_name(f), SIZES(config->gridDimX, config->gridDimY, config->gridDimZ), \
+               SIZES(config->blockDimX, config->blockDimY, config->blockDimZ), config, f, parameters, extra);                    \
+    }
+LAUNCH_EX(cuLaunchKernelEx, OR_LEGACY)
+LAUNCH_EX(cuLaunchKernelEx_ptsz, OR_PER_THREAD)
+
+#define LAUNCH_GRAPH(function, or_default)                                                                                     \
+    LOOM_API CUresult function(CUgraphExec graph, CUstream stream) {                                                           \
+        LAUNCH(function, or_default(stream), "(graph)", SIZES(cuda_graph_number(graph), 1, 1), SIZES(1, 1, 1), graph, stream); \
+    }
+LAUNCH_GRAPH(cuGraphLaunch, OR_LEGACY)
+LAUNCH_GRAPH(cuGraphLaunch_ptsz, OR_PER_THREAD)
+
+/* What ends streams, and waiting ---------------------------------------------------------------------------------------------- */
+
+/* A function that is passed on, with something done before and after it. */
+#define PASS(function, parameters, arguments, first, then) \
+    LOOM_API CUresult function parameters {                \
+        NEED_REAL(function);                               \
+        first;                                             \
+        CUresult result = REAL(function) arguments;        \
+        then;                                              \
+        return result;                                     \
+    }
+#define NOTHING (void)0
+
+/* A stream is forgotten before it goes: afterwards another one may have its handle. */
+PASS(cuStreamDestroy, (CUstream stream), (stream), cuda_stream_goes(stream), NOTHING)
+PASS(cuStreamDestroy_v2, (CUstream stream), (stream), cuda_stream_goes(stream), NOTHING)
+PASS(cuCtxDestroy, (CUcontext context), (context), NOTHING, if (result == CUDA_SUCCESS) cuda_context_gone(context))
+PASS(cuCtxDestroy_v2, (CUcontext context), (context), NOTHING, if (result == CUDA_SUCCESS) cuda_context_gone(context))
+PASS(cuDevicePrimaryCtxRelease, (CUdevice device), (device), NOTHING, cuda_primary_released(device))
+PASS(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device), NOTHING, cuda_primary_released(device))
+PASS(cuDevicePrimaryCtxReset, (CUdevice device), (device), NOTHING, cuda_primary_released(device))
+PASS(cuDevicePrimaryCtxReset_v2, (CUdevice device), (device), NOTHING, cuda_primary_released(device))
+
+PASS(cuStreamSynchronize, (CUstream stream), (stream), NOTHING, cuda_waited())
+PASS(cuStreamSynchronize_ptsz, (CUstream stream), (stream), NOTHING, cuda_waited())
+PASS(cuCtxSynchronize, (void), (), NOTHING, cuda_waited())
+PASS(cuCtxSynchronize_v2, (CUcontext context), (context), NOTHING, cuda_waited())
+PASS(cuEventSynchronize, (CUevent event), (event), NOTHING, cuda_waited())
+PASS(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes), (to, from, bytes), NOTHING, cuda_waited())
+PASS(cuMemcpyDtoH_v2_ptds, (void *to, CUdeviceptr from, size_t bytes), (to, from, bytes), NOTHING, cuda_waited())

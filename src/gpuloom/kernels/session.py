@@ -1,0 +1,134 @@
+"""The shared memory of a machine's participants, from Python: join it, watch it, switch its policy, start programs."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuloom.errors import InputError
+from gpuloom.kernels.native import CUDA_LIBRARY, Policy, Region, Slot, library_path, load
+
+LOWEST = 9
+
+
+def default_region() -> Path:
+    """One for each user: nobody gates another user's programs."""
+    return Path(f"/dev/shm/gpuloom-kernels-{os.getuid()}")
+
+
+@contextmanager
+def joined(path: Path) -> Iterator[Region]:
+    """The region while it is in use; the last one to leave removes the file. InputError if it cannot be trusted."""
+    core = load()
+    why = ctypes.create_string_buffer(512)
+    pointer = core.loom_region_open(str(path).encode(), why, len(why))
+    if not pointer:
+        raise InputError(f"shared memory {why.value.decode(errors='replace')}")
+    try:
+        yield pointer.contents
+    finally:
+        core.loom_region_leave(pointer)
+
+
+def switch(region: Region, policy: Policy) -> None:
+    """From the next launch on; whoever waits looks again."""
+    region.head.policy = policy
+    load().loom_ring(ctypes.byref(region))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a program takes part."""
+
+    region: Path
+    priority: int = 0
+    profile: Path | None = None
+    slowdown: float = 0.1
+    floor: float = 0.1
+
+
+def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, str]:
+    """For a program that is to be gated. Its children take part as well."""
+    found = dict(inherited) | {
+        "GPULOOM_KERNELS_REGION": str(settings.region),
+        "GPULOOM_KERNELS_PRIORITY": str(settings.priority),
+        "GPULOOM_KERNELS_SLOWDOWN": str(settings.slowdown),
+        "GPULOOM_KERNELS_FLOOR": str(settings.floor),
+    }
+    if settings.profile is not None:
+        found["GPULOOM_KERNELS_PROFILE"] = str(settings.profile.resolve())
+    return _with_front_ends(found)
+
+
+def recording(prefix: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """For a program that is to be measured."""
+    return _with_front_ends(dict(inherited) | {"GPULOOM_KERNELS_RECORD": str(prefix)})
+
+
+def _with_front_ends(environment: dict[str, str]) -> dict[str, str]:
+    environment["OPENCL_LAYERS"] = _joined(str(library_path()), environment.get("OPENCL_LAYERS"))
+    cuda = library_path(CUDA_LIBRARY)
+    if cuda.exists():
+        environment["LD_PRELOAD"] = _joined(str(cuda), environment.get("LD_PRELOAD"))
+    return environment
+
+
+def _joined(ours: str, theirs: str | None) -> str:
+    return ours if not theirs else f"{ours}:{theirs}"
+
+
+def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Its exit code; Ctrl-C and termination reach it, and it decides what to do with them."""
+    try:
+        child = subprocess.Popen(command, env=dict(environment))
+    except OSError as error:
+        raise InputError(f"{command[0]}: {error.strerror}: expected a program") from None
+    kept = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),  # the terminal sends it to the child as well
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: child.terminate()),
+    }
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
+
+
+def snapshot(region: Region) -> list[dict[str, object]]:
+    """A row for each queue, in the order of priorities."""
+    load().loom_reap(ctypes.byref(region))
+    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    fillers = {device.filler - 1 for device in region.head.devices if device.filler}
+    slots = [(index, region.slot(index)) for index in range(min(region.head.used, len(region.padded_slots)))]
+    taken = sorted(((index, slot) for index, slot in slots if slot.owner), key=lambda one: (one[1].priority, one[0]))
+    return [_row(index, slot, now, index in fillers) for index, slot in taken]
+
+
+def _row(index: int, slot: Slot, now: int, fills: bool) -> dict[str, object]:
+    waiting_since, idle_since = slot.waiting_since, slot.idle_since  # the owner goes on while we look
+    state = "waits" if waiting_since else "fills" if fills else "runs" if slot.in_flight else "idle"
+    since = waiting_since or (idle_since if state == "idle" else 0)
+    return {
+        "queue": index,
+        "pid": slot.pid,
+        "program": slot.name.decode(errors="replace"),
+        "priority": slot.priority,
+        "device": slot.device,
+        "state": state,
+        "for_ms": round(max(now - since, 0) / 1e6, 1) if since else None,
+        "launches": slot.launches,
+        "ran_ms": round(slot.ran_ns / 1e6, 1),
+        "waited_ms": round(slot.waited_ns / 1e6, 1),
+        "fills": slot.fills,
+        "floor_fills": slot.floors,
+        "delayed": slot.overruns,
+        "delayed_ms": round(slot.overrun_ns / 1e6, 1),
+        "gaps": slot.gaps,
+        "gaps_foreseen_pct": round(100 * (1 - slot.gaps_early / slot.gaps), 1) if slot.gaps else None,
+    }
