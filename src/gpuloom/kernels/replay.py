@@ -186,7 +186,7 @@ class _Simulation:
 
     def _end(self, host: _Host) -> None:
         launch = host.queued.popleft()
-        self._core.loom_ended(host.queue, launch.kernel, launch.ran_ns, self._now)
+        wake = self._core.loom_ended(host.queue, launch.kernel, launch.ran_ns, self._now)
         self._running = None
         host.ended += 1
         host.ran_ns += launch.ran_ns
@@ -199,7 +199,7 @@ class _Simulation:
                 host.finished_ns = self._now
         if host.ended == host.at and host.next().waited:
             self._plan(host, self._now + host.next().host_ns)
-        if not host.queued or host.waiting:
+        if wake:
             for other in self._hosts:
                 if other.waiting:
                     self._look(other, self._now + self._wake_ns)

@@ -26,13 +26,24 @@
 #define AHEAD_NS 300000u             /* work that a filler keeps in flight, so that its wake-ups do not show */
 #define LONGEST_WAIT_NS 1000000000u  /* nobody waits longer, whatever the policy: a higher queue may be waiting for us */
 #define FIKIT_EPSILON_NS 10000u      /* smaller gaps are not worth filling */
+/* The top priority wakes nobody: that would cost it, just when its answer is ready. Who waits for its end looks by himself. */
+#define LOOK_MIN_NS 150000u
+#define LOOK_MAX_NS 2000000u
 #define RECHECK_MIN_NS 200000u
 #define RECHECK_MAX_NS 10000000u
+
+enum { FLYING = 64 };
 
 struct loom_queue {
     struct loom_region *region;
     struct loom_slot *slot;
     uint32_t index, in_flight;
+    uint64_t begun, done;       /* kernels, ever */
+    struct {
+        uint64_t kernel, place;     /* ids: an entry of the learner may have made room meanwhile */
+        struct learn_place *at;
+        uint64_t length_ns;         /* expected */
+    } flying[FLYING];           /* those in flight, by number; of more than that nobody needs to foresee the end */
     struct learn_place *place;  /* where the queue became idle */
     double credit_ns;           /* what the floor owes; negative: has had more */
     uint64_t credited_at;
@@ -204,6 +215,10 @@ static bool fits(const struct loom_region *region, enum loom_policy policy, cons
         if (!shares_device(wish->slot, other) || LOAD(other->priority) >= LOAD(wish->slot->priority)) continue;
         if (atomic_load_explicit(&other->in_flight, memory_order_acquire) != 0) {
             if (policy == LOOM_FILL && wish->owed >= 1) continue; /* there was no gap for too long */
+            uint64_t until = LOAD(other->busy_until);
+            double left = until > now ? 0.8 * (double)(until - now) : 0; /* nearer and nearer */
+            uint64_t recheck = now + (uint64_t)clamp(left, LOOK_MIN_NS, LOOK_MAX_NS);
+            if (recheck < *again) *again = recheck;
             return false;
         }
         uint64_t since = LOAD(other->idle_since);
@@ -264,7 +279,7 @@ static void begin(struct loom_queue *queue, uint64_t kernel, uint64_t length, ui
     struct loom_slot *slot = queue->slot;
     uint64_t idle_since = LOAD(slot->idle_since);
     if (queue->in_flight == 0 && queue->place && asked_at >= idle_since) {
-        uint32_t shortest = UINT32_MAX, kept = queue->place->count < LOOM_GAPS ? queue->place->count : LOOM_GAPS;
+        uint32_t shortest = UINT32_MAX, kept = queue->place->gap_count < LOOM_GAPS ? queue->place->gap_count : LOOM_GAPS;
         for (uint32_t i = 0; i < kept; i++)
             if (queue->place->gaps_us[i] < shortest) shortest = queue->place->gaps_us[i];
         COUNT(slot->gaps, 1);
@@ -275,10 +290,16 @@ static void begin(struct loom_queue *queue, uint64_t kernel, uint64_t length, ui
     if (queue->in_flight == 0) STORE(slot->busy_since, now);
     uint64_t busy_until = LOAD(slot->busy_until);
     STORE(slot->busy_until, (queue->in_flight && busy_until > now ? busy_until : now) + length);
+    struct learn_place *place = learn_place(&queue->learner, kernel);
+    uint64_t number = queue->begun++ % FLYING;
+    queue->flying[number].kernel = kernel;
+    queue->flying[number].place = place->key;
+    queue->flying[number].at = place;
+    queue->flying[number].length_ns = length;
     STORE(slot->waiting_since, 0);
     COUNT(slot->waited_ns, now - asked_at);
     COUNT(slot->launches, 1);
-    learn_launch(&queue->learner, kernel);
+    learn_launched(&queue->learner, kernel);
     queue->in_flight++;
     atomic_store(&slot->in_flight, queue->in_flight);
 }
@@ -291,7 +312,7 @@ bool loom_ask(struct loom_queue *queue, uint64_t kernel, uint64_t now, uint64_t 
     if (asked_at == 0 || asked_at > now) asked_at = now;
     settle_credit(queue, now);
     const struct learn_kernel *known = learn_kernel(&queue->learner, kernel);
-    uint64_t length = policy == LOOM_FIKIT ? known->profile_ns : learn_length(&queue->learner, kernel);
+    uint64_t length = policy == LOOM_FIKIT ? known->profile_ns : learn_length(known, learn_place(&queue->learner, kernel));
     *again = UINT64_MAX;
     if (policy == LOOM_SHARE || policy > LOOM_FILL || is_top(region, slot)) {
         begin(queue, kernel, length, now, asked_at);
@@ -302,7 +323,9 @@ bool loom_ask(struct loom_queue *queue, uint64_t kernel, uint64_t now, uint64_t 
     if (queue->in_flight) wish.in_flight_ns = busy_until > now ? (double)(busy_until - now) : 1;
     if (policy == LOOM_FILL && floor_of(queue) > 0) wish.owed = clamp(queue->credit_ns / (floor_of(queue) * OWED_NS), 0, 1);
     bool overdue = now - asked_at >= LONGEST_WAIT_NS;
-    bool ahead = policy == LOOM_FILL && wish.in_flight_ns > AHEAD_NS;
+    uint64_t lead_ns = AHEAD_NS + length / 2; /* the longer the kernels, the less sure is their end */
+    bool ahead = policy == LOOM_FILL && wish.in_flight_ns > (double)lead_ns;
+    if (ahead) *again = busy_until - lead_ns;
     if (overdue || (!ahead && fits(region, policy, &wish, now, again) && !others_first(region, policy, slot, now, asked_at) &&
                     take_token(queue))) {
         COUNT(slot->fills, 1);
@@ -316,22 +339,33 @@ bool loom_ask(struct loom_queue *queue, uint64_t kernel, uint64_t now, uint64_t 
     return false;
 }
 
+/* One less in flight. What the others still need, from now on: guesses do not add up, they start afresh with each end. */
+static void land(struct loom_queue *queue, bool failed, uint64_t now) {
+    queue->in_flight--;
+    if (failed) queue->begun--; /* the latest */
+    else queue->done++;
+    uint64_t rest_ns = 0;
+    for (uint64_t i = queue->done; i < queue->begun && i < queue->done + FLYING; i++) rest_ns += queue->flying[i % FLYING].length_ns;
+    STORE(queue->slot->busy_until, now + rest_ns);
+}
+
 static void became_idle(struct loom_queue *queue, uint64_t now) {
     struct loom_slot *slot = queue->slot;
-    queue->place = learn_place(&queue->learner);
-    uint32_t kept = queue->place->count < LOOM_GAPS ? queue->place->count : LOOM_GAPS;
+    queue->place = queue->flying[(queue->begun - 1) % FLYING].at; /* the last one launched: nothing came after it */
+    uint32_t kept = queue->place->gap_count < LOOM_GAPS ? queue->place->gap_count : LOOM_GAPS;
     for (uint32_t i = 0; i < kept; i++) STORE(slot->gaps_us[i], queue->place->gaps_us[i]);
     STORE(slot->gap_count, kept);
     STORE(slot->fikit_gap_ns, learn_kernel(&queue->learner, queue->learner.before[0])->profile_gap_ns);
     STORE(slot->idle_since, now);
-    STORE(slot->busy_until, now);
 }
 
-void loom_failed(struct loom_queue *queue, uint64_t now) {
+bool loom_failed(struct loom_queue *queue, uint64_t now) {
+    if (queue->in_flight == 0) return false;
     settle_credit(queue, now);
-    if (queue->in_flight) queue->in_flight--;
+    land(queue, true, now);
     if (queue->in_flight == 0) release_token(queue->region, queue->index);
     atomic_store(&queue->slot->in_flight, queue->in_flight);
+    return queue->in_flight == 0;
 }
 
 /* A kernel ended after running for `ran_ns`: who of higher priority had to wait for it, and how long? That is no guess any more. */
@@ -344,27 +378,33 @@ static void charge(struct loom_region *region, const struct loom_slot *slot, uin
         if (delay == 0) continue;
         atomic_fetch_add(&other->overruns, 1);
         atomic_fetch_add(&other->overrun_ns, delay);
-        atomic_fetch_sub(&other->budget_ns, (int64_t)delay);
+        if (LOAD(region->policy) == LOOM_FILL) atomic_fetch_sub(&other->budget_ns, (int64_t)delay);
     }
 }
 
-void loom_ended(struct loom_queue *queue, uint64_t kernel, uint64_t ran_ns, uint64_t now) {
+bool loom_ended(struct loom_queue *queue, uint64_t kernel, uint64_t ran_ns, uint64_t now) {
     struct loom_slot *slot = queue->slot;
+    if (queue->in_flight == 0) return false;
     settle_credit(queue, now);
     if (ran_ns) {
-        learn_ran(&queue->learner, kernel, ran_ns);
+        learn_ran(&learn_kernel(&queue->learner, kernel)->runs, ran_ns);
+        uint64_t number = queue->done % FLYING; /* the oldest; not so in a queue without order, nor if there are too many */
+        struct learn_place *at = queue->flying[number].at;
+        if (queue->begun - queue->done <= FLYING && queue->flying[number].kernel == kernel && at && at->key == queue->flying[number].place)
+            learn_ran(&at->runs, ran_ns);
         COUNT(slot->ran_ns, ran_ns);
         double deepest = -(double)ran_ns - floor_of(queue) * OWED_NS; /* what it got for nothing is not held against it long */
         queue->credit_ns = fmax(queue->credit_ns - (double)ran_ns, deepest);
         charge(queue->region, slot, ran_ns, now);
         double allowed = LOAD(slot->slowdown_ppm) / 1e6, full = allowed * BUDGET_WINDOW_NS;
-        double budget = (double)LOAD(slot->budget_ns), wanted = clamp(budget + allowed * (double)ran_ns, -4 * full, full);
+        double budget = (double)LOAD(slot->budget_ns), wanted = clamp(budget + allowed * (double)ran_ns, -2 * full, full);
         atomic_fetch_add(&slot->budget_ns, (int64_t)(wanted - budget));
     }
-    if (queue->in_flight) queue->in_flight--;
+    land(queue, false, now);
     if (queue->in_flight == 0) {
         became_idle(queue, now);
         release_token(queue->region, queue->index);
     }
     atomic_store(&slot->in_flight, queue->in_flight);
+    return queue->in_flight == 0 && !is_top(queue->region, slot);
 }

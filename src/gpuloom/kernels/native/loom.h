@@ -86,10 +86,10 @@ LOOM_API uint32_t loom_company(const struct loom_region *region, uint32_t index)
 
 /* May this kernel start now? True: it counts as in flight, launch it. False: ask again when the bell rings or at *again_ns. */
 LOOM_API bool loom_ask(struct loom_queue *queue, uint64_t kernel, uint64_t now_ns, uint64_t *again_ns);
-/* The launch failed: as if never asked. */
-LOOM_API void loom_failed(struct loom_queue *queue, uint64_t now_ns);
-/* It ended, after running for `ran_ns` (0: not known). */
-LOOM_API void loom_ended(struct loom_queue *queue, uint64_t kernel, uint64_t ran_ns, uint64_t now_ns);
+/* The launch failed: as if never asked. True: wake those who wait. */
+LOOM_API bool loom_failed(struct loom_queue *queue, uint64_t now_ns);
+/* It ended, after running for `ran_ns` (0: not known). True: wake those who wait. */
+LOOM_API bool loom_ended(struct loom_queue *queue, uint64_t kernel, uint64_t ran_ns, uint64_t now_ns);
 
 /* The parts of the decision that stand for themselves, for tests. */
 LOOM_API double loom_expected_delay(const uint32_t *gaps_us, uint32_t count, double elapsed_ns, double length_ns);

@@ -193,23 +193,19 @@ void loom_stream_launch(struct loom_stream *stream, uint64_t kernel) {
     pthread_mutex_unlock(&stream->lock);
 }
 
-static void ring_if_changed(struct loom_stream *stream) {
-    if (region && (atomic_load(&stream->slot->in_flight) == 0 || atomic_load(&stream->slot->waiting_since) != 0)) loom_ring(region);
-}
-
 void loom_stream_failed(struct loom_stream *stream) {
     pthread_mutex_lock(&stream->lock);
-    loom_failed(stream->queue, loom_now());
+    bool wake = loom_failed(stream->queue, loom_now());
     pthread_mutex_unlock(&stream->lock);
-    ring_if_changed(stream);
+    if (wake && region) loom_ring(region);
     drop(stream);
 }
 
 void loom_stream_ended(struct loom_stream *stream, uint64_t kernel, uint64_t ran_ns) {
     pthread_mutex_lock(&stream->lock);
-    loom_ended(stream->queue, kernel, ran_ns, loom_now());
+    bool wake = loom_ended(stream->queue, kernel, ran_ns, loom_now());
     pthread_mutex_unlock(&stream->lock);
-    ring_if_changed(stream);
+    if (wake && region) loom_ring(region);
     drop(stream);
 }
 
