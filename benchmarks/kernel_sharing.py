@@ -76,6 +76,11 @@ class Host:
         self._process.stdout.close()
 
 
+def ahead(job: Network) -> int:
+    """Inferences that a job launches before it waits."""
+    return 1 if job[0] == "resnet-large" else 4
+
+
 def plain(name: Network) -> str:
     return f"{name[0]}-{name[1]}"
 
@@ -92,7 +97,7 @@ def measure(network: Network, job: bool, exclusive_ms: float, kind: str) -> Prof
         host = Host(recording(Path(folder) / "record", os.environ))
         host.ask("make", tenant="it", network=network[0], batch=network[1], priority=0)
         if job:
-            host.ask("start", tenant="it", inferences=12)
+            host.ask("start", tenant="it", inferences=12, ahead=ahead(network))
             host.ask("join", tenant="it", stop=False)
         else:
             host.ask("serve", tenant="it", pauses_ms=pauses(kind, 60, exclusive_ms, 1))
@@ -132,7 +137,7 @@ class Pair:
         trial = self.run(None, 1)
         cycle_ms = float(np.mean(trial["latencies_ms"])) + PAUSE * self.exclusive_ms
         self.requests = int(np.clip(LONGEST_RUN_S * 1000 / cycle_ms, 6, 100))
-        self.inferences = max(4, self.run(None, 2)["during"])
+        self.inferences = self.run(None, 2)["during"] + ahead(self.job)
 
     def alone(self, seed: int) -> list[float]:
         found: list[float] = self.high.ask("serve", tenant="high", pauses_ms=self._pauses(seed))["latencies_ms"]
@@ -143,7 +148,7 @@ class Pair:
 
     def run(self, inferences: int | None, seed: int) -> dict[str, Any]:
         """The service beside the job of so many inferences; None: for as long as the service lasts."""
-        began = self.low.ask("start", tenant="low", inferences=inferences)["began_ns"]
+        began = self.low.ask("start", tenant="low", inferences=inferences, ahead=ahead(self.job))["began_ns"]
         served = self.high.ask("serve", tenant="high", pauses_ms=self._pauses(seed))
         finished = self.low.ask("join", tenant="low", stop=inferences is None)["finished_ns"]
         during = sum(at <= served["ended_ns"] for at in finished)

@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 
 CORES = sorted(os.sched_getaffinity(0))
-AHEAD = 4
-"""Inferences that a job launches before it waits."""
 
 
 class Tenants:
@@ -71,8 +69,8 @@ class Tenants:
             latencies.append((time.monotonic_ns() - began) / 1e6)
         return {"latencies_ms": latencies, "ended_ns": time.monotonic_ns()}
 
-    def start(self, tenant: str, inferences: int | None) -> dict[str, object]:
-        """A job in the background; None: until `join`."""
+    def start(self, tenant: str, inferences: int | None, ahead: int) -> dict[str, object]:
+        """A job in the background, that launches so many inferences before it waits; None: until `join`."""
         self._finished[tenant] = finished = []
         self._stop = threading.Event()
 
@@ -80,12 +78,12 @@ class Tenants:
             network = self.networks[tenant]
             done = 0
             while (inferences is None or done < inferences) and not self._stop.is_set():
-                ahead = AHEAD if inferences is None else min(AHEAD, inferences - done)
-                for _ in range(ahead):
+                now = ahead if inferences is None else min(ahead, inferences - done)
+                for _ in range(now):
                     network.start()  # type: ignore[attr-defined]
                 network.queue.finish()  # type: ignore[attr-defined]
-                done += ahead
-                finished.extend([time.monotonic_ns()] * ahead)
+                done += now
+                finished.extend([time.monotonic_ns()] * now)
 
         self._jobs[tenant] = threading.Thread(target=work)
         began = time.monotonic_ns()
