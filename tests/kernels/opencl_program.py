@@ -149,7 +149,7 @@ def two_queues() -> dict[str, object]:
     region = core.loom_region_open(os.environ["GPULOOM_KERNELS_REGION"].encode(), why, 200)
     slots = [
         {"priority": s.priority, "launches": s.launches, "fills": s.fills, "in_flight": s.in_flight, "gaps": s.gaps}
-        for s in region.contents.taken()
+        for _, s in region.contents.taken()
     ]
     core.loom_region_leave(region)
     for network in (high, low):

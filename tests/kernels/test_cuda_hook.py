@@ -163,7 +163,7 @@ class World:
         return self.started[-1]
 
     def slots(self, program: Program) -> list[Slot]:
-        return [slot for slot in self.region.taken() if slot.pid == program.pid]
+        return [slot for _, slot in self.region.taken() if slot.pid == program.pid]
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_every_way_to_launch_is_counted_once_on_its_stream(world: World, program
     # Two created streams (10 kernels and 2 graphs; 5 kernels), the legacy one (5), and the main thread's own (a graph).
     assert sorted(slot.launches for slot in slots) == [1, 5, 5, 12]
     assert [slot.in_flight for slot in slots] == [0, 0, 0, 0]
-    assert len({slot.device for slot in world.region.taken()}) == 1
+    assert len({slot.device for _, slot in world.region.taken()}) == 1
     running.go()
     running.rest()
 

@@ -23,7 +23,6 @@ RegionFile = Annotated[
     Path | None, typer.Option("--region", help="Shared memory file. Default: one for each user.", show_default=False)
 ]
 Timeline = Annotated[Path | None, typer.Option("--timeline", help="Write a picture of the kernels (HTML).")]
-PolicyName = Annotated[str, typer.Option("--policy", help="share, strict, fikit or fill.")]
 Slowdown = Annotated[
     float, typer.Option("--slowdown", min=0.0, max=1.0, help="How much others may slow this program down (0.1: 10 %).")
 ]
@@ -146,8 +145,7 @@ def top(
     import sys
     import time
 
-    from gpuloom.kernels.native import Policy
-    from gpuloom.kernels.session import default_region, joined, snapshot
+    from gpuloom.kernels.session import default_region, joined, policy_of, snapshot
 
     path = region or default_region()
     if not path.exists():
@@ -158,7 +156,7 @@ def top(
             rows = snapshot(shared)
             if output is Output.table and not once and sys.stdout.isatty():
                 typer.echo("\x1b[2J\x1b[H", nl=False)
-            emit(rows, output, f"policy {Policy(min(shared.head.policy, len(Policy) - 1)).name.lower()}")
+            emit(rows, output, f"policy {policy_of(shared)}")
             if once or output is not Output.table:
                 return
             time.sleep(every)
@@ -175,8 +173,7 @@ def policy(
     gpuloom kernels policy
     gpuloom kernels policy strict
     """
-    from gpuloom.kernels.native import Policy
-    from gpuloom.kernels.session import default_region, joined, switch
+    from gpuloom.kernels.session import default_region, joined, policy_of, switch
 
     wanted = _policy(name) if name else None
     path = region or default_region()
@@ -186,7 +183,7 @@ def policy(
     with joined(path) as shared:
         if wanted is not None:
             switch(shared, wanted)
-        typer.echo(Policy(min(shared.head.policy, len(Policy) - 1)).name.lower())
+        typer.echo(policy_of(shared))
 
 
 @app.command()

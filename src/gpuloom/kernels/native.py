@@ -97,9 +97,10 @@ class Region(ctypes.Structure):
         found: Slot = self.padded_slots[index].slot
         return found
 
-    def taken(self) -> list[Slot]:
-        used = min(self.head.used, SLOTS)
-        return [slot for slot in map(self.slot, range(used)) if slot.owner]
+    def taken(self) -> list[tuple[int, Slot]]:
+        """Slots that somebody has, with their numbers."""
+        slots = [(index, self.slot(index)) for index in range(min(self.head.used, SLOTS))]
+        return [(index, slot) for index, slot in slots if slot.owner]
 
 
 def library_path(name: str = LIBRARY) -> Path:

@@ -13,8 +13,6 @@ from pathlib import Path
 from gpuloom.errors import InputError
 from gpuloom.kernels.native import CUDA_LIBRARY, Policy, Region, Slot, library_path, load
 
-LOWEST = 9
-
 
 def default_region() -> Path:
     """One for each user: nobody gates another user's programs."""
@@ -33,6 +31,12 @@ def joined(path: Path) -> Iterator[Region]:
         yield pointer.contents
     finally:
         core.loom_region_leave(pointer)
+
+
+def policy_of(region: Region) -> str:
+    """Its name; a number that nobody knows gates nobody."""
+    known = {int(policy) for policy in Policy}
+    return Policy(region.head.policy if region.head.policy in known else Policy.SHARE).name.lower()
 
 
 def switch(region: Region, policy: Policy) -> None:
@@ -105,8 +109,7 @@ def snapshot(region: Region) -> list[dict[str, object]]:
     load().loom_reap(ctypes.byref(region))
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     fillers = {device.filler - 1 for device in region.head.devices if device.filler}
-    slots = [(index, region.slot(index)) for index in range(min(region.head.used, len(region.padded_slots)))]
-    taken = sorted(((index, slot) for index, slot in slots if slot.owner), key=lambda one: (one[1].priority, one[0]))
+    taken = sorted(region.taken(), key=lambda one: (one[1].priority, one[0]))
     return [_row(index, slot, now, index in fillers) for index, slot in taken]
 
 

@@ -184,6 +184,12 @@ struct wish {
 
 static double clamp(double value, double low, double high) { return value < low ? low : value > high ? high : value; }
 
+/* Look again that much later, or earlier if there is another reason to. */
+static void look_again(uint64_t *again, uint64_t now, double later_ns, double least_ns, double most_ns) {
+    uint64_t then = now + (uint64_t)clamp(later_ns, least_ns, most_ns);
+    if (then < *again) *again = then;
+}
+
 static bool fill_allows(const struct loom_slot *higher, const struct wish *wish, double idle_ns) {
     double capacity = LOAD(higher->slowdown_ppm) / 1e6 * BUDGET_WINDOW_NS;
     double budget = (double)LOAD(higher->budget_ns);
@@ -217,8 +223,7 @@ static bool fits(const struct loom_region *region, enum loom_policy policy, cons
             if (policy == LOOM_FILL && wish->owed >= 1) continue; /* there was no gap for too long */
             uint64_t until = LOAD(other->busy_until);
             double left = until > now ? 0.8 * (double)(until - now) : 0; /* nearer and nearer */
-            uint64_t recheck = now + (uint64_t)clamp(left, LOOK_MIN_NS, LOOK_MAX_NS);
-            if (recheck < *again) *again = recheck;
+            look_again(again, now, left, LOOK_MIN_NS, LOOK_MAX_NS);
             return false;
         }
         uint64_t since = LOAD(other->idle_since);
@@ -227,8 +232,7 @@ static bool fits(const struct loom_region *region, enum loom_policy policy, cons
         if ((policy == LOOM_STRICT && wish->in_flight_ns > 0) || (policy == LOOM_FIKIT && !fikit_allows(other, wish, idle_ns)) ||
             (policy == LOOM_FILL && !fill_allows(other, wish, idle_ns))) {
             double later = policy == LOOM_FIKIT ? (double)LOAD(other->fikit_gap_ns) - idle_ns : idle_ns / 4;
-            uint64_t recheck = now + (uint64_t)clamp(later, RECHECK_MIN_NS, RECHECK_MAX_NS);
-            if (recheck < *again) *again = recheck;
+            look_again(again, now, later, RECHECK_MIN_NS, RECHECK_MAX_NS);
             return false;
         }
     }
@@ -274,12 +278,16 @@ static void settle_credit(struct loom_queue *queue, uint64_t now) {
     queue->credited_at = now;
 }
 
+static uint32_t kept_gaps(const struct learn_place *place) {
+    return place->gap_count < LOOM_GAPS ? place->gap_count : LOOM_GAPS;
+}
+
 /* The queue launches a kernel: what it expects of it, and what its arrival tells about the gap that it ends. */
 static void begin(struct loom_queue *queue, uint64_t kernel, uint64_t length, uint64_t now, uint64_t asked_at) {
     struct loom_slot *slot = queue->slot;
     uint64_t idle_since = LOAD(slot->idle_since);
     if (queue->in_flight == 0 && queue->place && asked_at >= idle_since) {
-        uint32_t shortest = UINT32_MAX, kept = queue->place->gap_count < LOOM_GAPS ? queue->place->gap_count : LOOM_GAPS;
+        uint32_t shortest = UINT32_MAX, kept = kept_gaps(queue->place);
         for (uint32_t i = 0; i < kept; i++)
             if (queue->place->gaps_us[i] < shortest) shortest = queue->place->gaps_us[i];
         COUNT(slot->gaps, 1);
@@ -352,7 +360,7 @@ static void land(struct loom_queue *queue, bool failed, uint64_t now) {
 static void became_idle(struct loom_queue *queue, uint64_t now) {
     struct loom_slot *slot = queue->slot;
     queue->place = queue->flying[(queue->begun - 1) % FLYING].at; /* the last one launched: nothing came after it */
-    uint32_t kept = queue->place->gap_count < LOOM_GAPS ? queue->place->gap_count : LOOM_GAPS;
+    uint32_t kept = kept_gaps(queue->place);
     for (uint32_t i = 0; i < kept; i++) STORE(slot->gaps_us[i], queue->place->gaps_us[i]);
     STORE(slot->gap_count, kept);
     STORE(slot->fikit_gap_ns, learn_kernel(&queue->learner, queue->learner.before[0])->profile_gap_ns);

@@ -53,7 +53,6 @@ static double share_of(const char *name, double otherwise) {
     return text && (end == text || *end || !(value >= 0 && value <= 1)) ? otherwise : value;
 }
 
-
 static void stop_in_child(void) {
     region = NULL;
     if (recorded) __fpurge(recorded); /* or the child would write our lines once more */
