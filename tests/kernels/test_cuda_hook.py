@@ -61,7 +61,7 @@ def compile_standin(folder: Path, *flags: str) -> Path:
     name = "libcuda.so.1"
     return compile_c(
         folder / name,
-        [STANDIN / "libcuda.c"],
+        [STANDIN / "libcuda.c", STANDIN / "streams.c"],
         "-O1",
         *STRICT,
         *LIBRARY,
