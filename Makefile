@@ -25,6 +25,7 @@ demo: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $$(find src tests benchmarks -name "*.[ch]")
 	$(BIN)/lint-imports
 
 types: $(STAMP)

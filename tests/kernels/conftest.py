@@ -44,6 +44,9 @@ class Core:
     def ended(self, queue: int, kernel: int, ran_ns: int, now_ns: int) -> None:
         self._core.loom_ended(self._queues[queue], kernel, ran_ns, now_ns)
 
+    def missed(self, queue: int) -> None:
+        self._core.loom_missed(self._queues[queue])
+
     def failed(self, queue: int, now_ns: int) -> None:
         self._core.loom_failed(self._queues[queue], now_ns)
 

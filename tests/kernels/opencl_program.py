@@ -3,6 +3,7 @@
 import ctypes
 import hashlib
 import json
+import os
 import sys
 import threading
 
@@ -86,9 +87,12 @@ def what_a_program_sees() -> dict[str, object]:
                 != 0
             )
             row["bad_dims"] = cl.clEnqueueNDRangeKernel(queue, kernel, 9, None, size_one, None, 0, None, None) != 0
-            cl.clReleaseEvent(event)
             cl.clFinish(queue)
             cl.clReleaseCommandQueue(queue)
+            row["profiling_later"] = cl.clGetEventProfilingInfo(
+                event, PROFILING_START, ctypes.c_size_t(8), ctypes.byref(value), None
+            )
+            cl.clReleaseEvent(event)
         seen[name] = row
     return seen
 
@@ -125,6 +129,62 @@ def dependencies() -> dict[str, object]:
     return {"value": float(out[0]), "same": bool((out == out[0]).all())}
 
 
+def launch_in_a_callback() -> dict[str, object]:
+    """A low-priority launch from the thread that tells of ended kernels, with a high-priority kernel in flight: nobody
+    else could say that it has ended."""
+    device = Device()
+    cl = device.cl
+    kernel = device.kernel(device.program(ADD), "add")
+    buffer = device.buffer(np.zeros(64, np.float32))
+    high, low = Queue(device), Queue(device)
+    size = (ctypes.c_size_t * 1)(64)
+    cl.clSetKernelArg(kernel, 0, ctypes.c_size_t(8), ctypes.byref(buffer))
+    cl.clSetKernelArg(kernel, 1, ctypes.c_size_t(4), ctypes.byref(ctypes.c_float(1.0)))
+    cl.clCreateUserEvent.restype = Handle
+    held = Handle(cl.clCreateUserEvent(device.context, None))
+    first, done, answers = Handle(), threading.Event(), []
+    cl.clEnqueueNDRangeKernel(low.handle, kernel, 1, None, size, None, 0, None, ctypes.byref(first))
+    cl.clEnqueueNDRangeKernel(high.handle, kernel, 1, None, size, None, 1, ctypes.byref(held), None)
+
+    @ctypes.CFUNCTYPE(None, Handle, ctypes.c_int, Handle)
+    def ended(*_: object) -> None:
+        before = _waited_ns()
+        answers.append(cl.clEnqueueNDRangeKernel(low.handle, kernel, 1, None, size, None, 0, None, None))
+        answers.append(_waited_ns() - before)
+        done.set()
+
+    cl.clSetEventCallback(first, 0, ended, None)
+    done.wait()
+    cl.clSetUserEventStatus(held, 0)
+    high.finish()
+    low.finish()
+    return {"status": answers[0], "waited_ns": answers[1]}
+
+
+def _waited_ns() -> int:
+    """In all, by all queues; 0 without the layer."""
+    core, why = native.load(), ctypes.create_string_buffer(200)
+    path = os.environ.get("GPULOOM_KERNELS_REGION")
+    region = core.loom_region_open(path.encode(), why, 200) if path else None
+    waited = sum(slot.waited_ns for _, slot in region.contents.taken()) if region else 0
+    core.loom_region_leave(region)
+    return int(waited)
+
+
+def closed_in_flight() -> dict[str, object]:
+    """The program closes OpenCL while kernels are in flight; their ends are told later, by whoever still is there."""
+    device = Device()
+    networks = [Network(device, Queue(device), "resnet") for _ in range(2)]
+    for network in networks:
+        for _ in range(3):
+            network.start()
+    unload = ctypes.CDLL(None).dlclose
+    unload.argtypes = (ctypes.c_void_p,)
+    unload(device.cl._handle)
+    threading.Event().wait(0.5)
+    return {"alive": True}
+
+
 def two_queues() -> dict[str, object]:
     """Two tenants in two threads, the second with the low priority; what the slots counted."""
     device = Device()
@@ -144,8 +204,6 @@ def two_queues() -> dict[str, object]:
     thread.join()
     core = native.load()
     why = ctypes.create_string_buffer(200)
-    import os
-
     region = core.loom_region_open(os.environ["GPULOOM_KERNELS_REGION"].encode(), why, 200)
     slots = [
         {"priority": s.priority, "launches": s.launches, "fills": s.fills, "in_flight": s.in_flight, "gaps": s.gaps}

@@ -170,6 +170,108 @@ def test_equals_go_first_come_first_served(core_of: Make) -> None:
     assert core.ask(2, 3, START + 2000)
 
 
+@pytest.mark.parametrize("kernel_ms", [1, 400])
+def test_a_filler_does_not_run_ahead_of_a_kernel_that_is_late(core_of: Make, kernel_ms: int) -> None:
+    """On a device that serves in order, all that is launched ahead is in the high priority's way. A kernel never seen
+    counts as short, and one that is known may take longer for once: neither may be followed by a hundred others."""
+    core = core_of(Policy.FILL, 0, 5)
+    core.slot(1).floor_ppm = 0
+    core.run(0, 1, START, MS)
+    at = START + 500 * MS
+    if kernel_ms == 1:
+        at = core.teach(1, 2, MS, MS, 20, at)
+    launched = sum(core.ask(1, 2, at + 100_000 * step) for step in range(1, 1000))
+    assert launched <= 2
+
+
+@pytest.mark.parametrize("policy", GATED)
+def test_a_slot_that_hangs_holds_nobody_up_for_long(core_of: Make, policy: Policy) -> None:
+    """Its process was stopped, or its kernel failed without a word: after a second it is not believed any more."""
+    core = core_of(policy, 0, 5)
+    core.expect(1, 2, MS, 0)
+    assert core.ask(0, 1, START)
+    at = START + 1200 * MS
+    for number in range(50):
+        assert core.ask(1, 2, at + number * 2 * MS), f"launch {number}"
+        core.ended(1, 2, MS, at + number * 2 * MS + MS)
+
+
+@pytest.mark.parametrize("policy", GATED)
+def test_the_token_of_a_filler_that_hangs_is_taken_over(core_of: Make, policy: Policy) -> None:
+    core = core_of(policy, 0, 5, 5)
+    core.slot(2).floor_ppm = 0
+    core.expect(2, 2, MS, 0)
+    assert core.ask(1, 2, START)
+    assert not core.ask(2, 2, START + MS)
+    core.failed(2, START + MS)
+    core.slot(2).waiting_since = 0
+    assert core.ask(2, 2, START + 1300 * MS)
+
+
+@pytest.mark.parametrize("policy", GATED)
+def test_a_waiter_that_was_stopped_is_not_waited_for(core_of: Make, policy: Policy) -> None:
+    core = core_of(policy, 0, 3, 7)
+    core.slot(2).floor_ppm = 0
+    for queue in (1, 2):
+        core.expect(queue, 2, MS, 0)
+    assert core.ask(0, 1, START)
+    assert not core.ask(1, 2, START)
+    core.ended(0, 1, MS, START + MS)
+    assert not core.ask(2, 2, START + 500 * MS), "the middle one is due first"
+    assert core.ask(2, 2, START + 1100 * MS)
+
+
+def test_a_filler_that_becomes_the_top_leaves_the_token(core_of: Make) -> None:
+    core = core_of(Policy.STRICT, 0, 3, 5)
+    assert core.ask(1, 2, START)
+    core.slot(0).priority = 9
+    assert core.ask(1, 2, START + 10), "the highest now"
+    core.ended(1, 2, 10, START + 20)
+    assert core.region.head.devices[0].filler == 0
+
+
+def test_fikit_does_not_wait_for_a_higher_one_that_cannot_go_itself(core_of: Make) -> None:
+    core = core_of(Policy.FIKIT, 0, 3, 7)
+    core.expect(0, 1, MS, 5 * MS)
+    core.expect(2, 20, 2 * MS, 0)
+    at = core.run(0, 1, START, MS)
+    assert not core.ask(1, 99, at + 1000), "no profile: it fits nowhere"
+    assert core.ask(2, 20, at + 2000)
+
+
+def test_a_debt_asks_for_more_room_and_does_not_shut_the_gate(core_of: Make) -> None:
+    """A service that runs little repays slowly; its long and sure gaps must not go to waste meanwhile."""
+    core = core_of(Policy.FILL, 0, 5)
+    core.slot(1).floor_ppm = 0
+    at = core.teach(0, 1, MS, 100 * MS, 40, START)
+    core.region.head.policy = Policy.SHARE
+    core.teach(1, 20, MS, MS, 20, at - 200 * MS)
+    core.teach(1, 21, 60 * MS, MS, 20, at - 2000 * MS)
+    core.region.head.policy = Policy.FILL
+    core.slot(0).budget_ns = -(10**9)
+    assert not core.ask(1, 21, at + MS), "would fit, but not with room to spare"
+    assert core.ask(1, 20, at + MS)
+
+
+def test_a_time_in_which_nobody_looked_is_no_gap(core_of: Make) -> None:
+    """Under default sharing, or alone on the device, launches go by untold."""
+    core = core_of(Policy.FILL, 0, 5)
+    at = core.teach(0, 1, MS, 4 * MS, 10, START)
+    core.missed(0)
+    at = core.run(0, 1, at + 60_000 * MS, MS)
+    core.run(0, 1, at + 4 * MS, MS)
+    assert core.slot(0).gap_error_ns == 0
+
+
+def test_how_far_gaps_were_from_what_was_expected_is_counted(core_of: Make) -> None:
+    core = core_of(Policy.FILL, 0, 5)
+    at = core.teach(0, 1, MS, 4 * MS, 10, START)
+    assert core.slot(0).gap_error_ns == 0
+    core.run(0, 1, at + 6 * MS, MS)
+    assert core.slot(0).gap_error_ns == 2 * MS
+    assert core.slot(0).gaps_ns > 20 * MS
+
+
 @given(
     gaps=st.lists(st.integers(0, 10**6), max_size=GAPS),
     elapsed=st.floats(0, 1e9),
@@ -206,6 +308,8 @@ def test_whatever_happens_one_filler_at_a_time_and_counts_that_add_up(
     policy: Policy, steps: list[tuple[str, int, int, int]]
 ) -> None:
     core = Core(policy, (0, 4, 4, 8))
+    for slot in range(4):
+        core.slot(slot).floor_ppm = 0  # what a floor owes goes past the others
     now, flying = START, [[], [], [], []]  # type: ignore[var-annotated]
     for what, queue, kernel, microseconds in steps:
         now += microseconds * 1000 + 1

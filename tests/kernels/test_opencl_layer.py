@@ -51,6 +51,15 @@ def test_queues_that_wait_for_each_other_do_not_wait_for_ever(
     assert program("dependencies", gated(opencl, tmp_path, GPULOOM_KERNELS_PRIORITY=policy)) == plain
 
 
+def test_a_launch_in_a_callback_does_not_wait(opencl: dict[str, str], tmp_path: Path) -> None:
+    env = gated(opencl, tmp_path, GPULOOM_KERNELS_PRIORITY="0,5", GPULOOM_KERNELS_FLOOR="0")
+    assert program("launch_in_a_callback", env) == program("launch_in_a_callback", opencl)
+
+
+def test_closing_opencl_with_kernels_in_flight(opencl: dict[str, str], tmp_path: Path) -> None:
+    assert program("closed_in_flight", gated(opencl, tmp_path, GPULOOM_KERNELS_PRIORITY="0,5"))["alive"]
+
+
 def test_two_queues_of_one_process_are_gated_and_right(opencl: dict[str, str], tmp_path: Path) -> None:
     seen = program("two_queues", gated(opencl, tmp_path, GPULOOM_KERNELS_PRIORITY="0,5"))
     assert seen["right"]

@@ -98,13 +98,56 @@ def test_a_file_whose_users_all_died_is_made_anew(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"\xff" * ctypes.sizeof(Region), os.urandom(100_000)])
-def test_garbage_that_nobody_uses_is_made_anew(tmp_path: Path, content: bytes) -> None:
+MAGIC = 0x6D6F6F6C75706721.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("content", [b"", bytes(ctypes.sizeof(Region)), MAGIC + b"\xff" * 30_000, MAGIC + b"cut"])
+def test_a_broken_region_that_nobody_uses_is_made_anew(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "region"
     path.write_bytes(content)
     path.chmod(0o600)
     with joined(path) as region:
         assert snapshot(region) == []
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("content", [b"x", b"my only notes", b"\xff" * ctypes.sizeof(Region), os.urandom(100_000)])
+def test_a_file_that_is_no_region_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(InputError, match="is no shared memory of gpuloom"), joined(path):
+        pass
+    assert path.read_bytes() == content
+
+
+def test_who_ends_without_releasing_its_queue_leaves_no_slot(tmp_path: Path) -> None:
+    path = tmp_path / "region"
+    with joined(path) as region:
+        user = member(path)
+        first_line(user)
+        assert len(region.taken()) == 1
+        leave(user)
+        assert region.taken() == []
+
+
+def test_a_forked_child_that_joins_is_somebody_else(tmp_path: Path) -> None:
+    """It must be able to find its parent dead."""
+    path = tmp_path / "region"
+    fork = (
+        "if os.fork() == 0:\n"
+        "    again = core.loom_region_open(sys.argv[1].encode(), why, 500)\n"
+        "    other = core.loom_claim(again, 1, 5, b'child')\n"
+        "    owners = [again.contents.slot(i).owner for i in (slot, other)]\n"
+        "    print(len(set(owners)), flush=True)\n"
+        "    os._exit(0)\n"
+        "os.wait()"
+    )
+    with joined(path):
+        parent = member(path, then=fork)
+        first_line(parent)
+        assert first_line(parent) == "2"
+        leave(parent)
 
 
 def test_another_version_in_use_is_refused(tmp_path: Path) -> None:
@@ -161,6 +204,7 @@ def test_no_room_for_the_file(tmp_path: Path) -> None:
     ended = subprocess.run(command, input="", capture_output=True, text=True)
     assert ended.returncode == 3
     assert "cannot be given memory" in ended.stdout
+    assert not (tmp_path / "region").exists()
 
 
 def test_slots_run_out_and_come_back(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gpuloom.errors import InputError
 from gpuloom.kernels.native import Policy
 from gpuloom.kernels.profile import Kernel, Launch, Profile, Run
-from gpuloom.kernels.replay import Outcome, Task, replay
+from gpuloom.kernels.replay import Outcome, Task, rate_alone, replay
 
 US, MS = 1_000, 1_000_000
 
@@ -111,3 +111,45 @@ def test_wrong_input() -> None:
         replay([Task("a", profile, 0, 1)] * 65, Policy.FILL)
     with pytest.raises(InputError, match="has 20 launches: expected 21"):
         replay([Task("a", profile, 0, 1, launches=21)], Policy.FILL)
+
+
+def one_run(*launches: Launch) -> Profile:
+    return Profile("p", {n: Kernel(n, f"k{n}", "1", "1") for n in {one.kernel for one in launches}}, (Run(launches),))
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_a_host_that_never_waited_waits_before_it_starts_again(policy: Policy) -> None:
+    """Its launches took no time, so without the wait there would be no end of them before the first kernel ends."""
+    one_kernel = one_run(Launch(1, 100 * US, 100 * US, 0, False, 0))
+    (outcome,) = replay([Task("one kernel", one_kernel, 0, 50)], policy)
+    assert outcome.latencies_ns == [100 * US] * 50
+    inference = one_run(*(Launch(n, 100 * US, 100 * US, 10 * US * (n > 1), False, 0) for n in (1, 2, 3)))
+    (outcome,) = replay([Task("one inference", inference, 0, 50)], policy)
+    assert outcome.latencies_ns == [300 * US] * 50
+    beside = replay([Task("a", inference, 0, 50), Task("b", one_kernel, 5, None)], policy)
+    assert len(beside[0].latencies_ns) == 50
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_kernels_that_took_no_time_do_not_stop_the_clock(policy: Policy) -> None:
+    nothing = one_run(Launch(1, 0, 0, 0, False, 0), Launch(2, 0, 0, 0, True, 0))
+    something = Task("something", sequence("a", [100] * 3, 500), 5, 10)
+    first, second = replay([Task("nothing", nothing, 0, 10), something], policy)
+    assert min(first.latencies_ns) > 0
+    assert len(second.latencies_ns) == 10
+
+
+def test_too_little_simulated_time_is_an_error_that_says_what_to_do() -> None:
+    task = Task("slow", sequence("a", [100] * 10, 500), 0, 50)
+    with pytest.raises(InputError, match=r"slow served 7 of 50 requests in the 0\.01 s of .* fewer \(--requests\)"):
+        replay([task], Policy.FILL, limit_ns=10 * MS)
+
+
+def test_the_rate_alone_is_what_replay_gives_it_alone() -> None:
+    """Kernels of 100 us launched ahead, ten in each 1.5 ms; then a host that is slower than the device."""
+    task = Task("a", sequence("a", [100] * 10, 500), 0, 1000)
+    assert rate_alone(task) == pytest.approx(1 / 1.5)
+    slow = Task("b", one_run(*(Launch(n, 30 * US, 40 * US, 100 * US, False, 0) for n in (1, 2))), 0, 1000)
+    for one in (task, slow):
+        (outcome,) = replay([one], Policy.SHARE)
+        assert outcome.ran_ns / outcome.finished_ns == pytest.approx(rate_alone(one), rel=0.01)

@@ -6,20 +6,17 @@ from pathlib import Path
 
 import pytest
 
-import gpuloom
-
-NATIVE = Path(gpuloom.__file__).parent / "kernels" / "native"
-HERE = Path(__file__).parent / "native"
-CORE = ("gate.c", "learn.c", "region_file.c", "runtime.c")
-FLAGS = ("-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer", "-pthread")
+from .native_core import CORE, FLAGS, NATIVE, PROGRAMS, sanitized
 
 
-def build(into: Path, *flags: str) -> Path:
+def build(into: Path, sanitizer: str) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")
     program = into / "stress"
-    sources = [str(NATIVE / name) for name in CORE] + [str(HERE / "stress.c")]
-    subprocess.run(["gcc", *FLAGS, *flags, f"-I{NATIVE}", *sources, "-o", str(program), "-lm"], check=True)
+    sources = [*map(str, CORE), str(PROGRAMS / "stress.c")]
+    subprocess.run(
+        ["gcc", *FLAGS, *sanitized(sanitizer), f"-I{NATIVE}", *sources, "-o", str(program), "-lm"], check=True
+    )
     return program
 
 
@@ -28,7 +25,7 @@ def build(into: Path, *flags: str) -> Path:
 def test_nothing_is_lost_and_the_sanitizers_are_silent(
     tmp_path: Path, sanitizer: str, processes: int, threads: int
 ) -> None:
-    program = build(tmp_path, f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
+    program = build(tmp_path, sanitizer)
     command = [str(program), str(tmp_path / "region"), str(processes), str(threads), "1500"]
     if sanitizer == "thread":
         command = ["setarch", "-R", *command]  # this sanitizer wants fixed addresses

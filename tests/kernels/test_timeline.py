@@ -78,6 +78,13 @@ def test_each_launch_of_the_first_requests_is_a_bar_and_its_gap_is_beside_it() -
     assert edges(ran[2])[0] == pytest.approx(edges(ran[1])[1], abs=0.2)
 
 
+def test_what_was_recorded_is_counted() -> None:
+    once = profile(request() * 10)
+    assert "PoCL · 1 queue recorded · 30 launches of 3 kernels" in page(once)
+    twice = Profile(once.source, once.kernels, once.runs * 2, once.device)
+    assert "PoCL · 2 queues recorded · 60 launches of 3 kernels" in page(twice)
+
+
 def test_the_widths_are_the_times() -> None:
     tags = Tags(page(profile(request() * 10)))
     wide = [right - left for left, right in map(edges, tags.of("ran")[:3])]

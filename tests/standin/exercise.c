@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IS(expected, expression)                                                              \
-    do {                                                                                      \
-        code got_ = (expression);                                                             \
-        if (got_ != (expected)) {                                                             \
+#define IS(expected, expression)                                                                   \
+    do {                                                                                           \
+        code got_ = (expression);                                                                  \
+        if (got_ != (expected)) {                                                                  \
             fprintf(stderr, "line %d: %s is %d, not %d\n", __LINE__, #expression, got_, expected); \
-            exit(1);                                                                          \
-        }                                                                                     \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
 code nvmlInit_v2(void);
@@ -45,8 +45,7 @@ code nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle device, handle *parent)
 code nvmlDeviceGetGpuInstanceId(handle device, unsigned *id);
 code standinUse(const char *uuid);
 
-static void whole_life(handle gpu)
-{
+static void whole_life(handle gpu) {
     handle half = NULL, small = NULL, work = NULL, device = NULL, list[8], parent = NULL;
     struct place at4 = {4, 4}, odd = {1, 4}, places[8];
     struct instance_info info;
@@ -101,8 +100,7 @@ static void whole_life(handle gpu)
     IS(NOT_FOUND, nvmlDeviceGetGpuInstanceById(gpu, 7, &small));
 }
 
-static void wrong_arguments(handle gpu)
-{
+static void wrong_arguments(handle gpu) {
     struct instance_profile2 old = {.version = 1};
     handle got = NULL;
     char tiny[4];
@@ -119,8 +117,7 @@ static void wrong_arguments(handle gpu)
     IS(NOT_FOUND, standinUse("MIG-nonsense"));
 }
 
-static void faults(handle gpu)
-{
+static void faults(handle gpu) {
     unsigned current = 0, pending = 0;
     setenv("GPULOOM_STANDIN_FAULTS", "nvmlDeviceGetMigMode:2:IN_USE,*:4+:TIMEOUT", 1);
     IS(OK, nvmlDeviceGetMigMode(gpu, &current, &pending));
@@ -135,8 +132,7 @@ static void faults(handle gpu)
     unsetenv("GPULOOM_STANDIN_FAULTS");
 }
 
-int main(void)
-{
+int main(void) {
     handle gpu = NULL;
     unsigned count = 0;
     IS(UNINITIALIZED, nvmlDeviceGetCount_v2(&count));

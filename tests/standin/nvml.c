@@ -45,17 +45,14 @@ enum { ERROR_COUNT = sizeof ERRORS / sizeof ERRORS[0] };
 enum { MAX_FAULTS = 8 };
 static unsigned opened, calls, counts[MAX_FAULTS]; /* only touched while the world is locked */
 
-static code error_named(const char *name)
-{
+static code error_named(const char *name) {
     for (unsigned i = 0; i < ERROR_COUNT; i++)
-        if (strcmp(ERRORS[i].name, name) == 0)
-            return ERRORS[i].value;
+        if (strcmp(ERRORS[i].name, name) == 0) return ERRORS[i].value;
     return UNKNOWN;
 }
 
 /* Whoever injects faults wants to know which of them came to pass. */
-static void log_fault(const char *function)
-{
+static void log_fault(const char *function) {
     const char *path = getenv("GPULOOM_STANDIN_FIRED");
     FILE *fired = path ? fopen(path, "ae") : NULL;
     if (fired) {
@@ -65,18 +62,15 @@ static void log_fault(const char *function)
 }
 
 /* The fault that this call is to meet, or OK. */
-static code fault(const char *function, int *late)
-{
+static code fault(const char *function, int *late) {
     const char *rest = getenv("GPULOOM_STANDIN_FAULTS");
     code found = OK;
     for (unsigned i = 0; rest && *rest && i < MAX_FAULTS; i++) {
         char name[64], error[32], more[8] = "", plus = ':';
         unsigned at = 0;
         int length = 0, fields = sscanf(rest, "%63[^:]:%u%c%n", name, &at, &plus, &length);
-        if (fields < 3 || (plus == '+' && rest[length++] != ':'))
-            return UNKNOWN;
-        if (sscanf(rest + length, "%31[^:,]:%7[^,]", error, more) < 1)
-            return UNKNOWN;
+        if (fields < 3 || (plus == '+' && rest[length++] != ':')) return UNKNOWN;
+        if (sscanf(rest + length, "%31[^:,]:%7[^,]", error, more) < 1) return UNKNOWN;
         int any = strcmp(name, "*") == 0 && strcmp(function, "activation") != 0;
         if (any || strcmp(name, function) == 0) {
             counts[i]++;
@@ -88,97 +82,77 @@ static code fault(const char *function, int *late)
         rest = strchr(rest, ',');
         rest = rest ? rest + 1 : NULL;
     }
-    if (found != OK)
-        log_fault(function);
+    if (found != OK) log_fault(function);
     return found;
 }
 
-code enter(struct call *call, const char *function)
-{
+code enter(struct call *call, const char *function) {
     int late = 0;
     call->changed = 0;
     call->late = OK;
     call->file = world_open(&call->world);
-    if (call->file < 0)
-        return opened ? UNKNOWN : DRIVER_NOT_LOADED;
+    if (call->file < 0) return opened ? UNKNOWN : DRIVER_NOT_LOADED;
     calls++;
     code error = opened ? fault(function, &late) : UNINITIALIZED;
-    if (error == KILL)
-        raise(SIGKILL);
+    if (error == KILL) raise(SIGKILL);
     if (error != OK && late) {
         call->late = error;
         error = OK;
     }
-    if (error != OK)
-        world_close(call->file);
+    if (error != OK) world_close(call->file);
     return error;
 }
 
-code leave(struct call *call, code result)
-{
-    if (result == OK && call->changed && world_save(call->file, &call->world) != 0)
-        result = UNKNOWN;
+code leave(struct call *call, code result) {
+    if (result == OK && call->changed && world_save(call->file, &call->world) != 0) result = UNKNOWN;
     world_close(call->file);
     return result == OK ? call->late : result;
 }
 
-handle make_handle(enum kind kind, unsigned gpu, unsigned gi, unsigned ci, unsigned serial)
-{
+handle make_handle(enum kind kind, unsigned gpu, unsigned gi, unsigned ci, unsigned serial) {
     uint64_t bits = (uint64_t)kind << 56 | (uint64_t)gpu << 48 | (uint64_t)gi << 40 | (uint64_t)ci << 32 | serial;
     return (handle)(uintptr_t)bits;
 }
 
-struct instance *instance_with(struct gpu *gpu, unsigned id)
-{
+struct instance *instance_with(struct gpu *gpu, unsigned id) {
     for (unsigned i = 0; i < MAX_INSTANCES; i++)
-        if (gpu->instances[i].used && gpu->instances[i].id == id)
-            return &gpu->instances[i];
+        if (gpu->instances[i].used && gpu->instances[i].id == id) return &gpu->instances[i];
     return NULL;
 }
 
-struct compute *compute_with(struct instance *gi, unsigned id)
-{
+struct compute *compute_with(struct instance *gi, unsigned id) {
     for (unsigned i = 0; gi && i < MAX_COMPUTES; i++)
-        if (gi->computes[i].used && gi->computes[i].id == id)
-            return &gi->computes[i];
+        if (gi->computes[i].used && gi->computes[i].id == id) return &gi->computes[i];
     return NULL;
 }
 
-code see(struct call *call, handle from, unsigned kinds, struct seen *seen)
-{
+code see(struct call *call, handle from, unsigned kinds, struct seen *seen) {
     uint64_t bits = (uint64_t)(uintptr_t)from;
     unsigned kind = bits >> 56 & 0xFF, serial = bits & 0xFFFFFFFF;
     memset(seen, 0, sizeof *seen);
     seen->number = bits >> 48 & 0xFF;
-    if (kind > COMPUTE || !(kinds >> kind & 1) || seen->number >= call->world.gpu_count)
-        return INVALID_ARGUMENT;
+    if (kind > COMPUTE || !(kinds >> kind & 1) || seen->number >= call->world.gpu_count) return INVALID_ARGUMENT;
     seen->gpu = &call->world.gpus[seen->number];
     seen->model = find_model(seen->gpu->model);
-    if (seen->gpu->lost)
-        return GPU_IS_LOST;
-    if (kind == DEVICE)
-        return OK;
+    if (seen->gpu->lost) return GPU_IS_LOST;
+    if (kind == DEVICE) return OK;
     seen->gi = instance_with(seen->gpu, bits >> 40 & 0xFF);
     seen->profile = seen->gi ? &seen->model->profiles[seen->gi->profile] : NULL;
-    if (kind == INSTANCE)
-        return seen->gi && seen->gi->serial == serial ? OK : INVALID_ARGUMENT;
+    if (kind == INSTANCE) return seen->gi && seen->gi->serial == serial ? OK : INVALID_ARGUMENT;
     seen->ci = compute_with(seen->gi, bits >> 32 & 0xFF);
     return seen->ci && seen->ci->serial == serial ? OK : INVALID_ARGUMENT;
 }
 
-handle instance_handle(const struct seen *seen)
-{
+handle instance_handle(const struct seen *seen) {
     return make_handle(INSTANCE, seen->number, seen->gi->id, 0, seen->gi->serial);
 }
 
-int privileged(void)
-{
+int privileged(void) {
     const char *user = getenv("GPULOOM_STANDIN_USER");
     return !user || strcmp(user, "nobody") != 0;
 }
 
-int in_use(const struct call *call, unsigned gpu, int gi, int ci)
-{
+int in_use(const struct call *call, unsigned gpu, int gi, int ci) {
     for (unsigned p = 0; p < MAX_PROCESSES; p++) {
         const struct process *process = &call->world.processes[p];
         if (process_lives(process) && process->gpu == (int)gpu && (gi < 0 || process->gi == gi) &&
@@ -188,20 +162,16 @@ int in_use(const struct call *call, unsigned gpu, int gi, int ci)
     return 0;
 }
 
-static code put_text(char *to, unsigned size, const char *text)
-{
-    if (!to)
-        return INVALID_ARGUMENT;
-    if (strlen(text) >= size)
-        return INSUFFICIENT_SIZE;
+static code put_text(char *to, unsigned size, const char *text) {
+    if (!to) return INVALID_ARGUMENT;
+    if (strlen(text) >= size) return INSUFFICIENT_SIZE;
     strcpy(to, text);
     return OK;
 }
 
 /* --- the library and the system -------------------------------------------------------------------------------- */
 
-API code nvmlInitWithFlags(unsigned flags)
-{
+API code nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     if (opened++ == 0) {
         memset(counts, 0, sizeof counts);
@@ -209,38 +179,31 @@ API code nvmlInitWithFlags(unsigned flags)
     }
     struct call call;
     code error = enter(&call, "nvmlInitWithFlags");
-    if (error == OK)
-        return leave(&call, OK);
+    if (error == OK) return leave(&call, OK);
     opened--;
     return call.file < 0 ? DRIVER_NOT_LOADED : error;
 }
 
 API code nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
-API code nvmlShutdown(void)
-{
-    if (!opened)
-        return UNINITIALIZED;
+API code nvmlShutdown(void) {
+    if (!opened) return UNINITIALIZED;
     opened--;
     return OK;
 }
 
-API const char *nvmlErrorString(code error)
-{
+API const char *nvmlErrorString(code error) {
     for (unsigned i = 0; i < ERROR_COUNT; i++)
-        if (ERRORS[i].value == error)
-            return ERRORS[i].text;
+        if (ERRORS[i].value == error) return ERRORS[i].text;
     return "unknown error";
 }
 
-API code nvmlSystemGetDriverVersion(char *text, unsigned size)
-{
+API code nvmlSystemGetDriverVersion(char *text, unsigned size) {
     ENTER(call);
     return leave(&call, put_text(text, size, "580.65.06"));
 }
 
-API code nvmlSystemGetCudaDriverVersion_v2(int *version)
-{
+API code nvmlSystemGetCudaDriverVersion_v2(int *version) {
     ENTER(call);
     NEED(call, version, INVALID_ARGUMENT);
     *version = 13000;
@@ -249,16 +212,14 @@ API code nvmlSystemGetCudaDriverVersion_v2(int *version)
 
 /* --- devices: whole GPUs and MIG devices ----------------------------------------------------------------------- */
 
-API code nvmlDeviceGetCount_v2(unsigned *count)
-{
+API code nvmlDeviceGetCount_v2(unsigned *count) {
     ENTER(call);
     NEED(call, count, INVALID_ARGUMENT);
     *count = call.world.gpu_count;
     return leave(&call, OK);
 }
 
-API code nvmlDeviceGetHandleByIndex_v2(unsigned index, handle *device)
-{
+API code nvmlDeviceGetHandleByIndex_v2(unsigned index, handle *device) {
     ENTER(call);
     NEED(call, device && index < call.world.gpu_count, INVALID_ARGUMENT);
     NEED(call, !call.world.gpus[index].lost, GPU_IS_LOST);
@@ -266,24 +227,21 @@ API code nvmlDeviceGetHandleByIndex_v2(unsigned index, handle *device)
     return leave(&call, OK);
 }
 
-static void uuid_of(const struct seen *seen, char *text)
-{
+static void uuid_of(const struct seen *seen, char *text) {
     if (seen->ci)
         mig_uuid(text, seen->number, seen->gi->id, seen->ci->id);
     else
         gpu_uuid(text, seen->number);
 }
 
-API code nvmlDeviceGetUUID(handle device, char *text, unsigned size)
-{
+API code nvmlDeviceGetUUID(handle device, char *text, unsigned size) {
     SEE(call, seen, device, ANY_DEVICE);
     char uuid[UUID_LENGTH];
     uuid_of(&seen, uuid);
     return leave(&call, put_text(text, size, uuid));
 }
 
-API code nvmlDeviceGetName(handle device, char *text, unsigned size)
-{
+API code nvmlDeviceGetName(handle device, char *text, unsigned size) {
     SEE(call, seen, device, ANY_DEVICE);
     char name[128];
     const char *slice = seen.ci ? seen.profile->name : "";
@@ -291,8 +249,7 @@ API code nvmlDeviceGetName(handle device, char *text, unsigned size)
     return leave(&call, put_text(text, size, name));
 }
 
-API code nvmlDeviceGetMemoryInfo(handle device, struct memory *memory)
-{
+API code nvmlDeviceGetMemoryInfo(handle device, struct memory *memory) {
     SEE(call, seen, device, ANY_DEVICE);
     NEED(call, memory, INVALID_ARGUMENT);
     memory->total = (unsigned long long)(seen.ci ? seen.profile->mem_mib : seen.model->mem_mib) << 20;
@@ -301,8 +258,7 @@ API code nvmlDeviceGetMemoryInfo(handle device, struct memory *memory)
     return leave(&call, OK);
 }
 
-API code nvmlDeviceGetComputeMode(handle device, unsigned *mode)
-{
+API code nvmlDeviceGetComputeMode(handle device, unsigned *mode) {
     SEE(call, seen, device, ANY_DEVICE);
     NEED(call, mode, INVALID_ARGUMENT);
     *mode = 0;
@@ -310,21 +266,19 @@ API code nvmlDeviceGetComputeMode(handle device, unsigned *mode)
 }
 
 /* Processes on this device; on a GPU in MIG mode, those of all its instances. */
-static code list_processes(struct call *call, const struct seen *seen, unsigned *count, struct process_info *found)
-{
+static code list_processes(struct call *call, const struct seen *seen, unsigned *count, struct process_info *found) {
     unsigned number = 0;
-    if (!count)
-        return INVALID_ARGUMENT;
+    if (!count) return INVALID_ARGUMENT;
     for (unsigned p = 0; p < MAX_PROCESSES; p++) {
         const struct process *process = &call->world.processes[p];
-        if (process->gpu != (int)seen->number || !process_lives(process))
-            continue;
-        if (seen->ci && (process->gi != (int)seen->gi->id || process->ci != (int)seen->ci->id))
-            continue;
+        if (process->gpu != (int)seen->number || !process_lives(process)) continue;
+        if (seen->ci && (process->gi != (int)seen->gi->id || process->ci != (int)seen->ci->id)) continue;
         if (found && number < *count) {
             memset(&found[number], 0, sizeof found[number]);
-            found[number] = (struct process_info){.pid = (unsigned)process->pid, .used = 1 << 20,
-                                                  .gi = (unsigned)process->gi, .ci = (unsigned)process->ci};
+            found[number] = (struct process_info){.pid = (unsigned)process->pid,
+                                                  .used = 1 << 20,
+                                                  .gi = (unsigned)process->gi,
+                                                  .ci = (unsigned)process->ci};
         }
         number++;
     }
@@ -333,14 +287,12 @@ static code list_processes(struct call *call, const struct seen *seen, unsigned 
     return result;
 }
 
-API code nvmlDeviceGetComputeRunningProcesses_v3(handle device, unsigned *count, struct process_info *found)
-{
+API code nvmlDeviceGetComputeRunningProcesses_v3(handle device, unsigned *count, struct process_info *found) {
     SEE(call, seen, device, ANY_DEVICE);
     return leave(&call, list_processes(&call, &seen, count, found));
 }
 
-API code nvmlDeviceGetGraphicsRunningProcesses_v3(handle device, unsigned *count, struct process_info *found)
-{
+API code nvmlDeviceGetGraphicsRunningProcesses_v3(handle device, unsigned *count, struct process_info *found) {
     SEE(call, seen, device, ANY_DEVICE);
     (void)found;
     NEED(call, count, INVALID_ARGUMENT);
@@ -350,8 +302,7 @@ API code nvmlDeviceGetGraphicsRunningProcesses_v3(handle device, unsigned *count
 
 /* --- MIG mode -------------------------------------------------------------------------------------------------- */
 
-API code nvmlDeviceGetMigMode(handle device, unsigned *current, unsigned *pending)
-{
+API code nvmlDeviceGetMigMode(handle device, unsigned *current, unsigned *pending) {
     SEE(call, seen, device, 1 << DEVICE);
     NEED(call, current && pending, INVALID_ARGUMENT);
     NEED(call, seen.model->units, NOT_SUPPORTED);
@@ -361,15 +312,13 @@ API code nvmlDeviceGetMigMode(handle device, unsigned *current, unsigned *pendin
 }
 
 /* The call itself succeeds; whether the mode is in force already is in the activation status. */
-API code nvmlDeviceSetMigMode(handle device, unsigned mode, code *activation)
-{
+API code nvmlDeviceSetMigMode(handle device, unsigned mode, code *activation) {
     SEE(call, seen, device, 1 << DEVICE);
     int instances = 0, late = 0;
     NEED(call, activation && mode <= 1, INVALID_ARGUMENT);
     NEED(call, seen.model->units, NOT_SUPPORTED);
     NEED(call, privileged(), NO_PERMISSION);
-    for (unsigned i = 0; i < MAX_INSTANCES; i++)
-        instances |= seen.gpu->instances[i].used;
+    for (unsigned i = 0; i < MAX_INSTANCES; i++) instances |= seen.gpu->instances[i].used;
     call.changed = 1;
     seen.gpu->mig_pending = mode;
     *activation = seen.gpu->mig == mode ? OK : fault("activation", &late);
@@ -385,7 +334,4 @@ API code nvmlDeviceSetMigMode(handle device, unsigned mode, code *activation)
 }
 
 /* Not NVML: how many calls there have been since nvmlInit, so that a test can make each of them fail in turn. */
-API unsigned standinCalls(void)
-{
-    return calls;
-}
+API unsigned standinCalls(void) { return calls; }

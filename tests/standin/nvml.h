@@ -27,8 +27,12 @@ enum {
 
 /* What the caller's structures look like. Handles are numbers: nothing is behind them. */
 typedef void *handle;
-struct memory { unsigned long long total, free, used; };
-struct place { unsigned start, size; };
+struct memory {
+    unsigned long long total, free, used;
+};
+struct place {
+    unsigned start, size;
+};
 struct instance_profile {
     unsigned id, p2p, slices, count, sms, copies, decoders, encoders, jpegs, ofas;
     unsigned long long mem_mib;
@@ -38,15 +42,33 @@ struct instance_profile2 {
     unsigned long long mem_mib;
     char name[96];
 };
-struct instance_info { handle device; unsigned id, profile; struct place place; };
-struct compute_profile { unsigned id, slices, count, sms, copies, decoders, encoders, jpegs, ofas; };
-struct compute_profile2 { unsigned version; struct compute_profile base; char name[96]; };
-struct compute_info { handle device, instance; unsigned id, profile; struct place place; };
+struct instance_info {
+    handle device;
+    unsigned id, profile;
+    struct place place;
+};
+struct compute_profile {
+    unsigned id, slices, count, sms, copies, decoders, encoders, jpegs, ofas;
+};
+struct compute_profile2 {
+    unsigned version;
+    struct compute_profile base;
+    char name[96];
+};
+struct compute_info {
+    handle device, instance;
+    unsigned id, profile;
+    struct place place;
+};
 struct attributes {
     unsigned sms, copies, decoders, encoders, jpegs, ofas, gi_slices, ci_slices;
     unsigned long long mem_mib;
 };
-struct process_info { unsigned pid; unsigned long long used; unsigned gi, ci; };
+struct process_info {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gi, ci;
+};
 _Static_assert(sizeof(struct instance_profile2) == 0x98, "as nvmlGpuInstanceProfileInfo_v2 says");
 _Static_assert(sizeof(struct compute_profile2) == 0x88, "as nvmlComputeInstanceProfileInfo_v2 says");
 
@@ -60,11 +82,10 @@ struct call {
 code enter(struct call *call, const char *function);
 code leave(struct call *call, code result);
 
-#define ENTER(call)                            \
-    struct call call;                          \
-    code entered_ = enter(&call, __func__);    \
-    if (entered_ != OK)                        \
-        return entered_ == NOTHING ? OK : entered_
+#define ENTER(call)                         \
+    struct call call;                       \
+    code entered_ = enter(&call, __func__); \
+    if (entered_ != OK) return entered_ == NOTHING ? OK : entered_
 
 /* What a handle says: a kind, the GPU's number, ids of GPU instance and compute instance, the serial of the last. */
 enum kind { DEVICE = 1, MIG_DEVICE, INSTANCE, COMPUTE };
@@ -92,16 +113,14 @@ int in_use(const struct call *call, unsigned gpu, int gi, int ci);
 enum { ANY_DEVICE = 1 << DEVICE | 1 << MIG_DEVICE };
 
 /* ENTER, the handle, and the caller's right to ask, in one. */
-#define SEE(call, seen, from, kinds)                       \
-    ENTER(call);                                           \
-    struct seen seen;                                      \
-    code seen_ = see(&call, from, kinds, &seen);           \
-    if (seen_ != OK)                                       \
-        return leave(&call, seen_)
+#define SEE(call, seen, from, kinds)             \
+    ENTER(call);                                 \
+    struct seen seen;                            \
+    code seen_ = see(&call, from, kinds, &seen); \
+    if (seen_ != OK) return leave(&call, seen_)
 
-#define NEED(call, condition, error)      \
-    do {                                  \
-        if (!(condition))                 \
-            return leave(&call, (error)); \
+#define NEED(call, condition, error)                    \
+    do {                                                \
+        if (!(condition)) return leave(&call, (error)); \
     } while (0)
 #endif

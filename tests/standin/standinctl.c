@@ -12,39 +12,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int fail(const char *why, const char *what)
-{
+static int fail(const char *why, const char *what) {
     fprintf(stderr, "standinctl: %s %s\n", why, what);
     return 1;
 }
 
-static int init(int count, char **names)
-{
+static int init(int count, char **names) {
     struct world world = {.gpu_count = (unsigned)count};
-    if (count > MAX_GPUS)
-        return fail("too many GPUs from", names[MAX_GPUS]);
+    if (count > MAX_GPUS) return fail("too many GPUs from", names[MAX_GPUS]);
     for (int i = 0; i < count; i++) {
         struct gpu *gpu = &world.gpus[i];
         char *wish = strchr(names[i], '+');
         snprintf(gpu->model, sizeof gpu->model, "%.*s", (int)(wish ? wish - names[i] : 31), names[i]);
         const struct model *model = find_model(gpu->model);
-        if (!model)
-            return fail("no such model:", names[i]);
+        if (!model) return fail("no such model:", names[i]);
         gpu->resets_itself = (unsigned)model->resets_itself || (wish && strstr(wish, "+resets"));
         gpu->mig = gpu->mig_pending = wish && strstr(wish, "+mig");
     }
     return world_create(&world) ? fail("cannot write", "GPULOOM_STANDIN_STATE") : 0;
 }
 
-static void show_instances(const struct world *world, unsigned g)
-{
+static void show_instances(const struct world *world, unsigned g) {
     const char *comma = "";
     const struct gpu *gpu = &world->gpus[g];
     const struct model *model = find_model(gpu->model);
     for (unsigned i = 0; i < MAX_INSTANCES; i++) {
         const struct instance *gi = &gpu->instances[i];
-        if (!gi->used)
-            continue;
+        if (!gi->used) continue;
         printf("%s{\"profile\": \"%s\", \"start\": %u, \"id\": %u, \"slices\": %u, \"computes\": [", comma,
                model->profiles[gi->profile].name, gi->start, gi->id, model->profiles[gi->profile].slices);
         const char *inner = "";
@@ -60,13 +54,9 @@ static void show_instances(const struct world *world, unsigned g)
     }
 }
 
-static const char *yes(unsigned flag)
-{
-    return flag ? "true" : "false";
-}
+static const char *yes(unsigned flag) { return flag ? "true" : "false"; }
 
-static int show(const struct world *world)
-{
+static int show(const struct world *world) {
     printf("[");
     for (unsigned g = 0; g < world->gpu_count; g++) {
         const struct gpu *gpu = &world->gpus[g];
@@ -89,47 +79,37 @@ static int show(const struct world *world)
     return 0;
 }
 
-static int use(const char *uuid)
-{
+static int use(const char *uuid) {
     char ignored[256];
     int error = uuid ? world_use(uuid) : 2;
-    if (error)
-        return fail("cannot use", uuid ? uuid : "no device");
+    if (error) return fail("cannot use", uuid ? uuid : "no device");
     puts("ready");
     fflush(stdout);
-    while (fgets(ignored, sizeof ignored, stdin))
-        ;
+    while (fgets(ignored, sizeof ignored, stdin));
     return 0;
 }
 
-static int change(int file, struct world *world, const char *verb, const char *number)
-{
+static int change(int file, struct world *world, const char *verb, const char *number) {
     unsigned long g = strtoul(number, NULL, 10);
-    if (g >= world->gpu_count)
-        return fail("no such GPU:", number);
+    if (g >= world->gpu_count) return fail("no such GPU:", number);
     struct gpu *gpu = &world->gpus[g];
     for (unsigned p = 0; p < MAX_PROCESSES && strcmp(verb, "reset") == 0; p++)
         if (process_lives(&world->processes[p]) && world->processes[p].gpu == (int)g)
             return fail("in use: GPU", number);
     memset(gpu->instances, 0, sizeof gpu->instances);
     gpu->lost = strcmp(verb, "lose") == 0;
-    if (strcmp(verb, "reset") == 0)
-        gpu->mig = gpu->mig_pending;
+    if (strcmp(verb, "reset") == 0) gpu->mig = gpu->mig_pending;
     return world_save(file, world) ? fail("cannot write", "GPULOOM_STANDIN_STATE") : 0;
 }
 
-int main(int count, char **words)
-{
+int main(int count, char **words) {
     struct world world;
     int result = 2;
     const char *verb = count > 1 ? words[1] : "";
-    if (strcmp(verb, "init") == 0)
-        return init(count - 2, words + 2);
-    if (strcmp(verb, "use") == 0)
-        return use(count > 2 ? words[2] : getenv("CUDA_VISIBLE_DEVICES"));
+    if (strcmp(verb, "init") == 0) return init(count - 2, words + 2);
+    if (strcmp(verb, "use") == 0) return use(count > 2 ? words[2] : getenv("CUDA_VISIBLE_DEVICES"));
     int file = world_open(&world);
-    if (file < 0)
-        return fail("cannot read", "GPULOOM_STANDIN_STATE");
+    if (file < 0) return fail("cannot read", "GPULOOM_STANDIN_STATE");
     if (strcmp(verb, "show") == 0)
         result = show(&world);
     else if (count == 3 && (strcmp(verb, "reset") == 0 || strcmp(verb, "lose") == 0 || strcmp(verb, "find") == 0))

@@ -14,32 +14,25 @@
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 /* The shape of A100, H100 and H200: 7 compute slices on 8 memory units. Gigabytes are in the names. */
-#define SEVEN(g1, gd, g2, g3, g7, m1, md, m3, m7, s1, sd, s2, s3, s4, s7)                                    \
-    {                                                                                                        \
-        {"1g." #g1 "gb", 0x0, 19, 1, 1, 1, 7, 7, m1, s1, PLAIN},                                             \
-            {"1g." #g1 "gb+me", 0x7, 20, 1, 1, 1, 7, 1, m1, s1, SOME_MEDIA},                                 \
-            {"1g." #gd "gb", 0x9, 15, 1, 2, 2, 4, 4, md, sd, PLAIN},                                         \
-            {"2g." #g2 "gb", 0x1, 14, 2, 2, 2, 3, 3, md, s2, PLAIN},                                         \
-            {"3g." #g3 "gb", 0x2, 9, 3, 4, 4, 2, 2, m3, s3, PLAIN},                                          \
-            {"4g." #g3 "gb", 0x3, 5, 4, 4, 4, 1, 1, m3, s4, PLAIN},                                          \
-            {"7g." #g7 "gb", 0x4, 0, 7, 8, 8, 1, 1, m7, s7, PLAIN},                                          \
+#define SEVEN(g1, gd, g2, g3, g7, m1, md, m3, m7, s1, sd, s2, s3, s4, s7) \
+    {                                                                     \
+        {"1g." #g1 "gb", 0x0, 19, 1, 1, 1, 7, 7, m1, s1, PLAIN},          \
+        {"1g." #g1 "gb+me", 0x7, 20, 1, 1, 1, 7, 1, m1, s1, SOME_MEDIA},  \
+        {"1g." #gd "gb", 0x9, 15, 1, 2, 2, 4, 4, md, sd, PLAIN},          \
+        {"2g." #g2 "gb", 0x1, 14, 2, 2, 2, 3, 3, md, s2, PLAIN},          \
+        {"3g." #g3 "gb", 0x2, 9, 3, 4, 4, 2, 2, m3, s3, PLAIN},           \
+        {"4g." #g3 "gb", 0x3, 5, 4, 4, 4, 1, 1, m3, s4, PLAIN},           \
+        {"7g." #g7 "gb", 0x4, 0, 7, 8, 8, 1, 1, m7, s7, PLAIN},           \
     }
 
-static const struct profile A100_40[] =
-    SEVEN(5, 10, 10, 20, 40, 4864, 9856, 19968, 40192, 14, 14, 28, 42, 56, 98);
-static const struct profile A100_80[] =
-    SEVEN(10, 20, 20, 40, 80, 9856, 19968, 40192, 80384, 14, 14, 28, 42, 56, 98);
-static const struct profile H100_SXM[] =
-    SEVEN(10, 20, 20, 40, 80, 9984, 20096, 40448, 81152, 16, 26, 32, 60, 64, 132);
-static const struct profile H100_PCIE[] =
-    SEVEN(10, 20, 20, 40, 80, 9984, 20096, 40448, 81152, 14, 14, 30, 46, 62, 114);
-static const struct profile H200[] =
-    SEVEN(18, 35, 35, 71, 141, 16384, 33024, 71168, 143360, 16, 26, 32, 60, 64, 132);
+static const struct profile A100_40[] = SEVEN(5, 10, 10, 20, 40, 4864, 9856, 19968, 40192, 14, 14, 28, 42, 56, 98);
+static const struct profile A100_80[] = SEVEN(10, 20, 20, 40, 80, 9856, 19968, 40192, 80384, 14, 14, 28, 42, 56, 98);
+static const struct profile H100_SXM[] = SEVEN(10, 20, 20, 40, 80, 9984, 20096, 40448, 81152, 16, 26, 32, 60, 64, 132);
+static const struct profile H100_PCIE[] = SEVEN(10, 20, 20, 40, 80, 9984, 20096, 40448, 81152, 14, 14, 30, 46, 62, 114);
+static const struct profile H200[] = SEVEN(18, 35, 35, 71, 141, 16384, 33024, 71168, 143360, 16, 26, 32, 60, 64, 132);
 static const struct profile A30[] = {
-    {"1g.6gb", 0x0, 14, 1, 1, 1, 4, 4, 5952, 14, PLAIN},
-    {"1g.6gb+me", 0x7, 21, 1, 1, 1, 4, 1, 5952, 14, SOME_MEDIA},
-    {"2g.12gb", 0x1, 5, 2, 2, 2, 2, 2, 11968, 28, PLAIN},
-    {"2g.12gb+me", 0x8, 6, 2, 2, 2, 2, 1, 11968, 28, SOME_MEDIA},
+    {"1g.6gb", 0x0, 14, 1, 1, 1, 4, 4, 5952, 14, PLAIN},  {"1g.6gb+me", 0x7, 21, 1, 1, 1, 4, 1, 5952, 14, SOME_MEDIA},
+    {"2g.12gb", 0x1, 5, 2, 2, 2, 2, 2, 11968, 28, PLAIN}, {"2g.12gb+me", 0x8, 6, 2, 2, 2, 2, 1, 11968, 28, SOME_MEDIA},
     {"4g.24gb", 0x3, 0, 4, 4, 4, 1, 1, 24000, 56, PLAIN},
 };
 static const struct profile RTX_PRO_6000[] = {
@@ -71,11 +64,9 @@ static const struct model MODELS[] = {
     {"unknown", "NVIDIA GeForce 256", 64, 0, 0, 0, NULL, 0},
 };
 
-const struct model *find_model(const char *name)
-{
+const struct model *find_model(const char *name) {
     for (unsigned i = 0; i < COUNT(MODELS); i++)
-        if (strcmp(MODELS[i].name, name) == 0)
-            return &MODELS[i];
+        if (strcmp(MODELS[i].name, name) == 0) return &MODELS[i];
     return NULL;
 }
 
@@ -87,32 +78,24 @@ struct file {
 };
 static const char MAGIC[8] = "standin1";
 
-static const char *state_path(void)
-{
+static const char *state_path(void) {
     const char *path = getenv("GPULOOM_STANDIN_STATE");
     return path && *path ? path : NULL;
 }
 
-static off_t copy_at(unsigned number)
-{
-    return (off_t)(offsetof(struct file, copies) + number * sizeof(struct world));
-}
+static off_t copy_at(unsigned number) { return (off_t)(offsetof(struct file, copies) + number * sizeof(struct world)); }
 
-static unsigned active_copy(int file)
-{
+static unsigned active_copy(int file) {
     unsigned active = 0;
-    if (pread(file, &active, sizeof active, offsetof(struct file, active)) != sizeof active)
-        return 0;
+    if (pread(file, &active, sizeof active, offsetof(struct file, active)) != sizeof active) return 0;
     return active & 1;
 }
 
-int world_open(struct world *world)
-{
+int world_open(struct world *world) {
     const char *path = state_path();
     char magic[sizeof MAGIC];
     int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    if (file < 0)
-        return -1;
+    if (file < 0) return -1;
     if (flock(file, LOCK_EX) != 0 || pread(file, magic, sizeof magic, 0) != sizeof magic ||
         memcmp(magic, MAGIC, sizeof magic) != 0 ||
         pread(file, world, sizeof *world, copy_at(active_copy(file))) != sizeof *world) {
@@ -122,26 +105,19 @@ int world_open(struct world *world)
     return file;
 }
 
-int world_save(int file, const struct world *world)
-{
+int world_save(int file, const struct world *world) {
     unsigned next = 1 - active_copy(file);
-    if (pwrite(file, world, sizeof *world, copy_at(next)) != sizeof *world)
-        return -1;
+    if (pwrite(file, world, sizeof *world, copy_at(next)) != sizeof *world) return -1;
     return pwrite(file, &next, sizeof next, offsetof(struct file, active)) == sizeof next ? 0 : -1;
 }
 
-void world_close(int file)
-{
-    close(file); /* gives the lock back too */
-}
+void world_close(int file) { close(file); /* gives the lock back too */ }
 
-int world_create(const struct world *world)
-{
+int world_create(const struct world *world) {
     static struct file content;
     const char *path = state_path();
     int file = path ? open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
-    if (file < 0)
-        return -1;
+    if (file < 0) return -1;
     memcpy(content.magic, MAGIC, sizeof MAGIC);
     content.copies[0] = *world;
     int done = write(file, &content, sizeof content) == sizeof content;
@@ -150,13 +126,11 @@ int world_create(const struct world *world)
 }
 
 /* When a process was started, in clock ticks since boot; 0 if it is gone, or dead and not yet buried. */
-static unsigned long long birth(int pid)
-{
+static unsigned long long birth(int pid) {
     char path[40], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *stat = fopen(path, "re");
-    if (!stat)
-        return 0;
+    if (!stat) return 0;
     size_t length = fread(text, 1, sizeof text - 1, stat);
     fclose(stat);
     text[length] = '\0';
@@ -170,38 +144,28 @@ static unsigned long long birth(int pid)
     return state == 'Z' || state == 'X' ? 0 : born;
 }
 
-int process_lives(const struct process *process)
-{
-    return process->pid > 0 && birth(process->pid) == process->born;
-}
+int process_lives(const struct process *process) { return process->pid > 0 && birth(process->pid) == process->born; }
 
-void gpu_uuid(char *text, unsigned gpu)
-{
-    snprintf(text, UUID_LENGTH, "GPU-5ca1ab1e-0000-4000-8000-%012x", gpu);
-}
+void gpu_uuid(char *text, unsigned gpu) { snprintf(text, UUID_LENGTH, "GPU-5ca1ab1e-0000-4000-8000-%012x", gpu); }
 
 /* The same instance in the same place has the same UUID again, as with real drivers. */
-void mig_uuid(char *text, unsigned gpu, unsigned gi, unsigned ci)
-{
+void mig_uuid(char *text, unsigned gpu, unsigned gi, unsigned ci) {
     snprintf(text, UUID_LENGTH, "MIG-5ca1ab1e-%04x-5000-8000-%08x%04x", gpu & 0xFFFF, gi, ci & 0xFFFF);
 }
 
-static int device_of(const struct world *world, const char *uuid, struct process *found)
-{
+static int device_of(const struct world *world, const char *uuid, struct process *found) {
     char text[UUID_LENGTH];
     for (unsigned g = 0; g < world->gpu_count; g++) {
         const struct gpu *gpu = &world->gpus[g];
         found->gpu = (int)g;
         found->gi = found->ci = -1;
         gpu_uuid(text, g);
-        if (strcmp(text, uuid) == 0)
-            return !gpu->mig && !gpu->lost; /* a GPU in MIG mode cannot be used whole */
+        if (strcmp(text, uuid) == 0) return !gpu->mig && !gpu->lost; /* a GPU in MIG mode cannot be used whole */
         for (unsigned i = 0; i < MAX_INSTANCES && gpu->mig && !gpu->lost; i++)
             for (unsigned c = 0; c < MAX_COMPUTES; c++) {
                 const struct instance *gi = &gpu->instances[i];
                 mig_uuid(text, g, gi->id, gi->computes[c].id);
-                if (!gi->used || !gi->computes[c].used || strcmp(text, uuid) != 0)
-                    continue;
+                if (!gi->used || !gi->computes[c].used || strcmp(text, uuid) != 0) continue;
                 found->gi = (int)gi->id;
                 found->ci = (int)gi->computes[c].id;
                 return 1;
@@ -210,13 +174,11 @@ static int device_of(const struct world *world, const char *uuid, struct process
     return 0;
 }
 
-int world_use(const char *uuid)
-{
+int world_use(const char *uuid) {
     struct world world;
     struct process me = {.pid = getpid()};
     int file = world_open(&world), result = 6; /* not found */
-    if (file < 0)
-        return 9; /* driver not loaded */
+    if (file < 0) return 9;                    /* driver not loaded */
     me.born = birth(me.pid);
     if (device_of(&world, uuid, &me)) {
         result = 20; /* no memory: the table of processes is full */

@@ -1,19 +1,22 @@
 """`gpuloom kernels`: a high-priority program keeps its speed, others live in the gaps between its kernels."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuloom.cli import inputs
-from gpuloom.cli.output import Output, emit, print_json
+from gpuloom.cli import inputs, kernels_print
+from gpuloom.cli.output import Output, emit
 from gpuloom.errors import InputError
+from gpuloom.kernels import FLOOR, SLOWDOWN
 
 if TYPE_CHECKING:
     from gpuloom.kernels.native import Policy
     from gpuloom.kernels.profile import Profile
-    from gpuloom.kernels.replay import Outcome, Task
+
+FIRST_LOOK_S = 0.3
 
 app = typer.Typer(help="Share a device kernel by kernel: measure, run, watch, replay.", no_args_is_help=True)
 
@@ -41,19 +44,25 @@ def measure(
 ) -> None:
     """Run a program alone and write down its kernels: how long each runs, and the gap that follows.
 
+    What the program prints goes to standard error.
+
     \b
     gpuloom kernels measure --runs 3 -o resnet.kprof -- gpuloom kernels example resnet
     gpuloom kernels measure -o app.kprof --timeline app.html -- python serve.py
     """
+    from gpuloom.kernels.measure import StoppedError
     from gpuloom.kernels.measure import measure as measured
     from gpuloom.kernels.profile import write_profile
 
-    inputs.check_writable(write)
-    inputs.check_writable(timeline)
-    profile = measured(command, runs, lambda done: typer.echo(f"run {done} of {runs}", err=True))
+    inputs.check_writable(write, timeline)
+    try:
+        profile = measured(command, runs, lambda done: typer.echo(f"run {done} of {runs}", err=True))
+    except StoppedError as stopped:
+        typer.echo("stopped: nothing is written", err=True)
+        raise typer.Exit(stopped.code) from None
     write_profile(profile, write)
     typer.echo(f"profile: {write}", err=True)
-    _show(profile, timeline, output)
+    _show(profile, timeline, output, runs)
 
 
 @app.command()
@@ -89,7 +98,7 @@ def import_trace(
     from gpuloom.kernels.imports import import_profile
     from gpuloom.kernels.profile import write_profile
 
-    inputs.check_writable(write, read=trace)
+    inputs.check_writable(write, timeline, read=trace)
     profile = import_profile(trace)
     write_profile(profile, write)
     typer.echo(f"profile: {write}", err=True)
@@ -101,14 +110,16 @@ def run(
     command: Command,
     priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="0 is the highest.")] = 0,
     profile: Annotated[Path | None, typer.Option("--profile", help="Its profile; `fikit` needs it.")] = None,
-    slowdown: Slowdown = 0.1,
-    floor: Floor = 0.1,
+    slowdown: Slowdown = SLOWDOWN,
+    floor: Floor = FLOOR,
     policy: Annotated[
         str | None, typer.Option("--policy", help="Switch all to share, strict, fikit or fill.", show_default=False)
     ] = None,
     region: RegionFile = None,
 ) -> None:
     """Run a program that shares its device by priority. Ends with the program's exit code.
+
+    If the shared memory cannot be used, the program runs as without us, and a line says so.
 
     \b
     gpuloom kernels run --priority 0 --profile resnet.kprof -- python serve.py
@@ -121,11 +132,17 @@ def run(
         read_profile(profile)
     wanted = _policy(policy) if policy else None
     path = region or default_region()
-    settings = Settings(path, priority, profile, slowdown, floor)
-    with joined(path) as shared:
-        if wanted is not None:
-            switch(shared, wanted)
-        code = run_program(command, environment(settings, os.environ))
+    environ = dict(os.environ)
+    with ExitStack() as stack:
+        try:
+            shared = stack.enter_context(joined(path))
+        except InputError as error:
+            typer.echo(f"gpuloom: kernels run ungated: {error}", err=True)
+        else:
+            if wanted is not None:
+                switch(shared, wanted)
+            environ = environment(Settings(path, priority, profile, slowdown, floor), environ)
+        code = run_program(command, environ)
     raise typer.Exit(code)
 
 
@@ -136,7 +153,9 @@ def top(
     every: Annotated[float, typer.Option("--every", min=0.1, max=3600, help="Seconds between two looks.")] = 1.0,
     output: AsTable = Output.table,
 ) -> None:
-    """Who runs, fills and waits now, and how well gaps are foreseen.
+    """Who runs, fills and waits now, how much the others slow it down, and how well gaps are foreseen.
+
+    Figures are of the time since the last look (the first: of 0.3 s); JSON and CSV have the totals as well.
 
     \b
     gpuloom kernels top
@@ -145,21 +164,24 @@ def top(
     import sys
     import time
 
-    from gpuloom.kernels.session import default_region, joined, policy_of, snapshot
+    from gpuloom.kernels.session import default_region, joined, look, policy_of, snapshot
 
     path = region or default_region()
     if not path.exists():
         typer.echo("nobody shares a device by kernels now", err=True)
         raise typer.Exit(1)
     with joined(path) as shared:
+        since, pause_s = look(shared), FIRST_LOOK_S
         while True:
-            rows = snapshot(shared)
+            time.sleep(pause_s)
+            rows = snapshot(shared, since)
+            since, pause_s = look(shared), every
             if output is Output.table and not once and sys.stdout.isatty():
                 typer.echo("\x1b[2J\x1b[H", nl=False)
-            emit(rows, output, f"policy {policy_of(shared)}")
+            kernels_print.print_top(rows, policy_of(shared), output)
             if once or output is not Output.table:
                 return
-            time.sleep(every)
+            sys.stdout.flush()
 
 
 @app.command()
@@ -201,13 +223,14 @@ def replay(
             "--launches", min=1, help="Launches of a request of the first task. Default: found.", show_default=False
         ),
     ] = None,
-    slowdown: Slowdown = 0.1,
-    floor: Floor = 0.1,
+    slowdown: Slowdown = SLOWDOWN,
+    floor: Floor = FLOOR,
     output: AsTable = Output.table,
 ) -> None:
     """Simulate programs that share a device, from their profiles; the decisions are the real code's.
 
-    The first task serves its requests, the others run beside it until it is done.
+    The first task serves its requests, the others run beside it until it is done. `of_exclusive`: its latency
+    relative to that alone; `rate_of_alone`: the device time that another gets in a second, relative to that alone.
 
     \b
     gpuloom kernels replay resnet.kprof batch.kprof
@@ -220,9 +243,10 @@ def replay(
 
     chosen = list(Policy) if policy == "all" else [_policy(policy)]
     of_task = _priorities(priorities, len(profiles))
+    names = _distinct([path.stem for path in profiles])
     tasks = [
         Task(
-            path.stem,
+            names[place],
             read_profile(path),
             of_task[place],
             requests if place == 0 else None,
@@ -233,7 +257,7 @@ def replay(
         for place, path in enumerate(profiles)
     ]
     alone = replayed(tasks[:1], Policy.SHARE)[0]
-    rows = [row for one in chosen for row in _outcomes(one, tasks, replayed(tasks, one), alone)]
+    rows = [row for one in chosen for row in kernels_print.outcomes(one, tasks, replayed(tasks, one), alone)]
     emit(rows, output, f"{requests} requests of {tasks[0].name}")
 
 
@@ -241,8 +265,12 @@ def replay(
 def example(
     network: Annotated[str, typer.Argument(help="mlp, conv, resnet, resnet-large or transformer.")],
     batch: Annotated[int, typer.Option("--batch", min=1, max=1024)] = 1,
-    requests: Annotated[int, typer.Option("--requests", min=1)] = 100,
+    requests: Annotated[int, typer.Option("--requests", min=1)] = 200,
     think_ms: Annotated[float, typer.Option("--think-ms", min=0.0, help="Mean pause between two requests.")] = 0.0,
+    beside: Annotated[
+        str | None,
+        typer.Option("--beside", help="A second network, on a queue of its own meanwhile.", show_default=False),
+    ] = None,
     output: AsTable = Output.table,
 ) -> None:
     """An OpenCL program to try it with: serves requests of a small network and prints how long they took.
@@ -250,12 +278,14 @@ def example(
     \b
     gpuloom kernels example resnet --requests 500 --think-ms 5
     gpuloom kernels run --priority 5 -- gpuloom kernels example conv --batch 4
+    gpuloom kernels run --policy share -- gpuloom kernels example resnet --beside resnet-large --think-ms 10
+    gpuloom kernels run --policy fill -- gpuloom kernels example resnet --beside resnet-large --think-ms 10
     """
     import numpy as np
 
     from gpuloom.kernels.example import serve
 
-    served = serve(network, batch, requests, think_ms)
+    served = serve(network, batch, requests, think_ms, beside)
     row: dict[str, object] = {
         "network": network,
         "batch": batch,
@@ -266,6 +296,8 @@ def example(
         "p99_ms": round(float(np.quantile(served.latencies_ms, 0.99)), 3),
         "checksum": served.checksum,
     }
+    if served.beside_per_s is not None:
+        row |= {"beside": beside, "beside_per_s": round(served.beside_per_s, 1)}
     emit([row], output, served.device)
 
 
@@ -288,53 +320,14 @@ def _priorities(text: str | None, tasks: int) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _outcomes(
-    policy: "Policy", tasks: "list[Task]", outcomes: "list[Outcome]", alone: "Outcome"
-) -> list[dict[str, object]]:
-    import numpy as np
-
-    rows: list[dict[str, object]] = []
-    for place, (task, one) in enumerate(zip(tasks, outcomes, strict=True)):
-        latencies = np.asarray(one.latencies_ns, float) / 1e6
-        exclusive = np.asarray(alone.latencies_ns, float) / 1e6
-        rows.append(
-            {
-                "policy": policy.name.lower(),
-                "task": task.name,
-                "priority": task.priority,
-                "requests": len(latencies),
-                "mean_ms": round(float(latencies.mean()), 3) if len(latencies) else None,
-                "p99_ms": round(float(np.quantile(latencies, 0.99)), 3) if len(latencies) else None,
-                "of_exclusive": round(float(latencies.mean() / exclusive.mean()), 3) if place == 0 else None,
-                "device_pct": round(100 * one.ran_ns / one.finished_ns, 1),
-                "delayed": one.overruns,
-            }
-        )
-    return rows
+def _distinct(names: list[str]) -> list[str]:
+    """The second of a name is called so: mlp, mlp #2."""
+    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [name if count == 1 else f"{name} #{count}" for name, count in zip(names, counts, strict=True)]
 
 
-def _show(profile: "Profile", timeline: Path | None, output: Output) -> None:
-    rows: list[dict[str, object]] = [
-        {
-            "kernel": kernel.name,
-            "grid": kernel.grid,
-            "block": kernel.block,
-            "launches": count,
-            "mean_us": round(ran.mean_ns / 1e3, 1),
-            "p90_us": round(ran.quantiles_ns[2] / 1e3, 1),
-            "gap_mean_us": round(gap.mean_ns / 1e3, 1),
-            "gap_p10_us": round(gap.quantiles_ns[0] / 1e3, 1),
-            "gap_p90_us": round(gap.quantiles_ns[2] / 1e3, 1),
-        }
-        for kernel, count, ran, gap in profile.summary()
-    ]
-    if output is Output.json:
-        launches = [len(run.launches) for run in profile.runs]
-        print_json(
-            {"source": profile.source, "runs": launches, "launches_per_request": profile.period(), "kernels": rows}
-        )
-    else:
-        emit(rows, output, f"{profile.source}: {len(profile.runs)} runs, {profile.period()} launches a request")
+def _show(profile: "Profile", timeline: Path | None, output: Output, program_runs: int | None = None) -> None:
+    kernels_print.print_profile(profile, output, program_runs)
     if timeline is not None:
         from gpuloom.kernels.timeline import page
 

@@ -54,7 +54,8 @@ class Slot(ctypes.Structure):
         ("waited_ns", U64),
         ("ran_ns", U64),
         ("gaps", U64),
-        ("gaps_early", U64),
+        ("gaps_ns", U64),
+        ("gap_error_ns", U64),
         ("name", ctypes.c_char * NAME),
     )
 
@@ -133,6 +134,7 @@ def load() -> ctypes.CDLL:
         "loom_queue_free": (None, (pointer,)),
         "loom_expect": (None, (pointer, U64, U64, U64)),
         "loom_ask": (ctypes.c_bool, (pointer, U64, U64, ctypes.POINTER(U64))),
+        "loom_missed": (None, (pointer,)),
         "loom_failed": (ctypes.c_bool, (pointer, U64)),
         "loom_ended": (ctypes.c_bool, (pointer, U64, U64, U64)),
         "loom_expected_delay": (ctypes.c_double, (ctypes.POINTER(U32), U32, ctypes.c_double, ctypes.c_double)),

@@ -4,9 +4,11 @@ One readable file, tab-separated, a word at the start of each line saying what i
 data plane reads the `kernel` lines itself, so their first five columns are fixed.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 
@@ -16,6 +18,10 @@ FORMAT = "gpuloom-kernel-profile"
 VERSION = 1
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
 LOOKED_AT = 20_000
+WARM_RUN = 3
+"""Of a run with so many requests the first is left out: it compiles kernels and fills caches."""
+MOST = 2**63 - 1
+"""That a launch's numbers may be; statistics of them are rounded, so they have one bit more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +78,28 @@ class Profile:
     def launches(self) -> Iterable[Launch]:
         return (launch for run in self.runs for launch in run.launches)
 
+    def longest(self) -> tuple[Launch, ...]:
+        """The launches of the longest run."""
+        return max((run.launches for run in self.runs), key=len, default=())
+
     def period(self) -> int:
         """Launches of one request: the length after which the sequence repeats; the longest run's, if it does not."""
-        longest = max(self.runs, key=lambda run: len(run.launches))
-        return period([launch.kernel for launch in longest.launches])
+        return period([launch.kernel for launch in self.longest()])
+
+    def steady(self, size: int) -> tuple[Launch, ...]:
+        """The longest run's whole requests of so many launches, without the first where there are enough."""
+        launches = self.longest()
+        whole = len(launches) // size * size
+        return launches[size if whole >= WARM_RUN * size else 0 : whole]
+
+    def sequence(self) -> list[int]:
+        """One request: the kernels that it launches, by their place in `kernels`."""
+        numbers, size = self.numbers(), self.period()
+        return [numbers[launch.kernel] for launch in self.steady(size)[:size]]
+
+    def numbers(self) -> dict[int, int]:
+        """Of each kernel, by its id: its place in `kernels`, as in a file's launches."""
+        return {kernel: place for place, kernel in enumerate(self.kernels)}
 
     def summary(self) -> list[tuple[Kernel, int, Spread, Spread]]:
         """Each kernel with its launches, running time and following gap; first the one that runs longest in all."""
@@ -103,7 +127,25 @@ def period(kernels: Sequence[int], agreement: float = 0.95) -> int:
 
 
 def write_profile(profile: Profile, path: Path) -> None:
-    numbers = {kernel: place for place, kernel in enumerate(profile.kernels)}
+    """Whole or not at all: InputError, and what was there before is still there."""
+    try:
+        if path.exists() and not path.is_file():  # a pipe or a device, which a file must not replace
+            path.write_text(_text(profile), encoding="utf-8", errors="replace")
+            return
+        there = path.resolve()
+        beside = there.with_name(f".gpuloom-{uuid4().hex}.part")
+        try:
+            beside.write_text(_text(profile), encoding="utf-8", errors="replace")
+            beside.replace(there)
+        finally:
+            beside.unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        why = getattr(error, "strerror", None) or "cannot be found"
+        raise InputError(f"{path}: {why}: expected a place where the profile can be written") from None
+
+
+def _text(profile: Profile) -> str:
+    numbers = profile.numbers()
     lines = [f"{FORMAT}\t{VERSION}", f"source\t{_plain(profile.source)}", f"device\t{_plain(profile.device)}"]
     lines += [f"note\t{_plain(note)}" for note in profile.notes]
     lines.append(
@@ -130,9 +172,7 @@ def write_profile(profile: Profile, path: Path) -> None:
             f"launch\t{numbers[one.kernel]}\t{one.ran_ns}\t{one.held_ns}\t{one.host_ns}\t{int(one.waited)}\t{one.gap_ns}"
             for one in run.launches
         ]
-    whole = path.with_name(path.name + ".part")
-    whole.write_text("\n".join((*lines, "end\t")) + "\n", encoding="utf-8")
-    whole.replace(path)
+    return "\n".join((*lines, "end\t")) + "\n"
 
 
 def _plain(text: str) -> str:
@@ -144,7 +184,8 @@ def read_profile(path: Path) -> Profile:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}: expected a kernel profile") from None
+        why = getattr(error, "strerror", None) or "is not text"
+        raise InputError(f"{path}: {why}: expected a kernel profile") from None
     lines = text.split("\n")
     if lines[0].split("\t")[:1] != [FORMAT]:
         raise InputError(
@@ -169,22 +210,19 @@ def read_profile(path: Path) -> Profile:
                 case "note":
                     notes.append(rest)
                 case "kernel":
-                    kernels.append(Kernel(int(cells[0], 16), cells[16], cells[14], cells[15]))
+                    kernels.append(_kernel(cells))
                 case "run":
                     runs.append([])
                 case "launch":
-                    place, ran, held, host, waited, gap = map(int, cells)
-                    if min(place, ran, held, host, gap) < 0:
-                        raise ValueError("a negative number")
-                    runs[-1].append(Launch(kernels[place].id, ran, held, host, bool(waited), gap))
+                    if not runs or not kernels:
+                        raise InputError("expected a 'kernel' and a 'run' line before the first launch")
+                    runs[-1].append(_launch(cells, kernels))
                 case "end":
                     ended = True
                 case _ if line and not line.startswith("#"):
-                    raise ValueError(f"{word!r} is no kind of line")
-        except (ValueError, IndexError) as error:
-            raise InputError(
-                f"{path}, line {number}: {error}: expected a line as gpuloom kernels measure writes it"
-            ) from None
+                    raise InputError(f"{word[:40]!r}: expected source, device, note, kernel, run, launch or end")
+        except InputError as error:
+            raise InputError(f"{path}, line {number}: {error}") from None
     if not ended:
         raise InputError(f"{path}: is cut short: expected an 'end' line")
     if not any(runs):
@@ -192,3 +230,27 @@ def read_profile(path: Path) -> Profile:
     return Profile(
         source, {one.id: one for one in kernels}, tuple(Run(tuple(run)) for run in runs if run), device, tuple(notes)
     )
+
+
+def _kernel(cells: list[str]) -> Kernel:
+    if len(cells) != 17:
+        raise InputError(f"{len(cells)} columns after 'kernel': expected 17, from the id to the name")
+    if not re.fullmatch("[0-9a-fA-F]{1,16}", cells[0]):
+        raise InputError(f"id {cells[0][:40]!r}: expected up to 16 hexadecimal digits")
+    for cell in cells[1:14]:
+        _number(cell, 2 * MOST + 1)
+    return Kernel(int(cells[0], 16), cells[16], cells[14], cells[15])
+
+
+def _launch(cells: list[str], kernels: list[Kernel]) -> Launch:
+    if len(cells) != 6:
+        raise InputError(f"{len(cells)} columns after 'launch': expected 6, from the kernel's number to the gap")
+    place, waited = _number(cells[0], len(kernels) - 1), _number(cells[4], 1)
+    ran, held, host, gap = (_number(cells[at], MOST) for at in (1, 2, 3, 5))
+    return Launch(kernels[place].id, ran, held, host, bool(waited), gap)
+
+
+def _number(text: str, most: int) -> int:
+    if not re.fullmatch("[0-9]{1,20}", text) or int(text) > most:
+        raise InputError(f"{text[:40]!r}: expected a whole number from 0 to {most}")
+    return int(text)

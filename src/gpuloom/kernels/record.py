@@ -32,6 +32,12 @@ def read_records(path: Path) -> list[Record]:
     return found
 
 
+def devices_of(path: Path) -> set[str]:
+    """The names of the devices that it made queues on, from lines `device`, name."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return {line.removeprefix("device\t").strip() for line in file if line.startswith("device\t")}
+
+
 def runs_of(records: list[Record]) -> tuple[dict[int, Kernel], list[Run]]:
     """The kernels, and a run for each queue that launched something."""
     kernels = {record.kernel.id: record.kernel for record in records}

@@ -3,23 +3,27 @@
 The decisions are the data plane's own: the compiled core (native/gate.c) with a simulated clock. Simulated are the
 hosts, which launch as they did when recorded, and the device: it runs one kernel at a time, and each queue's kernels in
 order; where several queues have one ready, the one that became ready first goes first, as PoCL does.
+
+A task repeats its launches as often as it has to. Before it starts again it waits for its results, also where the
+recorded host never did: nothing else would hold it back.
 """
 
 import ctypes
 import heapq
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from gpuloom.errors import InputError
+from gpuloom.kernels import FLOOR, SLOWDOWN
 from gpuloom.kernels.native import SLOTS, U64, Policy, Region, load
 from gpuloom.kernels.profile import Launch, Profile
 
 WAKE_NS = 50_000
 """From a change to the moment at which a sleeping host acts on it: a thread's wake-up on another core."""
-WARM_RUN = 3
-"""Of a run with so many requests the first is left out: it compiles kernels and fills caches."""
+LEAST_NS = 1_000
+"""No kernel takes less, whatever the profile says: simulated time has to pass."""
 LOOK_NS = 50_000_000
 """A sleeping host looks around at least this often, as runtime.c does."""
 
@@ -31,8 +35,8 @@ class Task:
     priority: int
     requests: int | None
     """How many it serves; None: until all tasks that have a number are done."""
-    slowdown: float = 0.1
-    floor: float = 0.1
+    slowdown: float = SLOWDOWN
+    floor: float = FLOOR
     launches: int | None = None
     """Of one request; None: as often as the sequence repeats."""
 
@@ -72,10 +76,31 @@ class _Host:
         return self.launches[self.at % len(self.launches)]
 
 
+def _repeated(task: Task) -> tuple[list[Launch], int]:
+    """What it does again and again, and how many launches of it are one request."""
+    period = task.launches or task.profile.period()
+    recorded = len(task.profile.longest())
+    if period > recorded:
+        raise InputError(f"replay: {task.name} has {recorded} launches: expected {period} for one request")
+    launches = [replace(one, held_ns=max(one.held_ns, LEAST_NS)) for one in task.profile.steady(period)]
+    launches[0] = replace(launches[0], waited=True)
+    return launches, period
+
+
+def rate_alone(task: Task) -> float:
+    """The part of the time in which the device computes for it while nobody else is there."""
+    launches, _ = _repeated(task)
+    launched = ended = 0
+    for launch in launches:
+        launched = (ended if launch.waited else launched) + launch.host_ns
+        ended = max(launched, ended) + launch.held_ns
+    return sum(launch.ran_ns for launch in launches) / ended
+
+
 def replay(
     tasks: Sequence[Task], policy: Policy, wake_ns: int = WAKE_NS, limit_ns: int = 600_000_000_000
 ) -> list[Outcome]:
-    """The tasks' outcomes, in their order. They start together; each repeats its longest run as often as it has to."""
+    """The tasks' outcomes, in their order. They start together. InputError if `limit_ns` is not enough for all."""
     if not tasks or all(task.requests is None for task in tasks):
         raise InputError("replay: expected a task with a number of requests")
     if len(tasks) > SLOTS:
@@ -109,15 +134,8 @@ class _Simulation:
         queue = self._core.loom_queue_new(ctypes.byref(self._region), index)
         for kernel, _, ran, gap in task.profile.summary():
             self._core.loom_expect(queue, kernel.id, int(ran.mean_ns), int(gap.mean_ns))
-        longest = max(task.profile.runs, key=lambda run: len(run.launches))
-        period = task.launches or task.profile.period()
-        if period > len(longest.launches):
-            raise InputError(
-                f"replay: {task.name} has {len(longest.launches)} launches: expected {period} for one request"
-            )
-        whole = len(longest.launches) // period * period
-        first = period if whole >= WARM_RUN * period else 0
-        return _Host(task, queue, longest.launches[first:whole], period)
+        launches, period = _repeated(task)
+        return _Host(task, queue, launches, period)
 
     def close(self) -> None:
         for host in self._hosts:
@@ -130,7 +148,7 @@ class _Simulation:
         while self._events and any(h.finished_ns is None for h in self._hosts if h.task.requests is not None):
             self._now, _, kind, host = heapq.heappop(self._events)
             if self._now - began > self._limit_ns:
-                break
+                raise InputError(self._too_long())
             if kind == "end":
                 self._end(host)
             elif kind == "launch":
@@ -150,6 +168,13 @@ class _Simulation:
             )
             for host, slot in zip(self._hosts, slots, strict=True)
         ]
+
+    def _too_long(self) -> str:
+        task, served = next((h.task, len(h.latencies_ns)) for h in self._hosts if h.task.requests and not h.finished_ns)
+        return (
+            f"replay: {task.name} served {served} of {task.requests} requests in the {self._limit_ns / 1e9:g} s of"
+            " simulated time that there are: expected fewer (--requests)"
+        )
 
     def _plan(self, host: _Host, at_ns: int, kind: str = "launch") -> None:
         heapq.heappush(self._events, (at_ns, next(self._numbers), kind, host))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuloom.errors import InputError
-from gpuloom.kernels.profile import Kernel, Launch, Profile, period
+from gpuloom.kernels.profile import Kernel, Launch, Profile
 
 REQUESTS = 4
 MOST_BARS = 1200
@@ -69,16 +69,16 @@ def placed(launches: Sequence[Launch]) -> list[Placed]:
 
 
 def page(profile: Profile) -> str:
-    longest = max((run.launches for run in profile.runs), key=len, default=())
+    longest = profile.longest()
     if not longest:
         raise InputError(f"{profile.source}: has no launches: expected some")
-    size = period([launch.kernel for launch in longest])
+    size = profile.period()
     summary = profile.summary()
     colours = {kernel.id: min(rank, COLOURS - 1) for rank, (kernel, *_) in enumerate(summary)}
     ran = np.fromiter((launch.ran_ns for launch in profile.launches()), np.int64)
     gaps = np.fromiter((launch.gap_ns for launch in profile.launches()), np.int64)
-    runs = "1 run" if len(profile.runs) == 1 else f"{len(profile.runs):,} runs"
-    facts = f"{profile.device} · {runs} · {len(ran):,} launches of {len(summary):,} kernels"
+    queues = "1 queue" if len(profile.runs) == 1 else f"{len(profile.runs):,} queues"
+    facts = f"{profile.device} · {queues} recorded · {len(ran):,} launches of {len(summary):,} kernels"
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
@@ -88,7 +88,7 @@ def page(profile: Profile) -> str:
         _cards(longest, size),
         _requests(profile.kernels, longest, size, colours),
         _histograms(ran, gaps),
-        _kernels(profile, int(ran.sum()), colours),
+        _kernels(profile, sum(ran.tolist()), colours),
         "".join(f'<p class="soft">{escape(note)}</p>' for note in profile.notes),
         "</body></html>\n",
     ]

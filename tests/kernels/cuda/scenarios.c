@@ -1,33 +1,51 @@
 /* What a CUDA program does, for the tests of the hook: scenarios by name, with the results on stdout.
  *
- * Compiled with -DLINKED it is linked against libcuda.so.1; without, it loads the library and asks cuGetProcAddress_v2 for
- * everything, in the way and with the versions in which libcudart does. */
+ * Compiled with -DLINKED it is linked against libcuda.so.1; without, it loads the library and asks cuGetProcAddress_v2
+ * for everything, in the way and with the versions in which libcudart does. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "standin_cuda.h"
 
-#define FUNCTIONS(X)                                                                                                            \
-    X(cuInit, "cuInit", 2000, 0) X(cuDeviceGet, "cuDeviceGet", 2000, 0) X(cuCtxCreate_v2, "cuCtxCreate", 3020, 0)               \
-    X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0) X(cuCtxSetCurrent, "cuCtxSetCurrent", 4000, 0)                                  \
-    X(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0) X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, 0)           \
-    X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, 0) X(cuModuleLoadData, "cuModuleLoadData", 2000, 0)     \
-    X(cuModuleGetFunction, "cuModuleGetFunction", 2000, 0) X(cuLibraryGetKernel, "cuLibraryGetKernel", 12000, 0)                \
-    X(cuMemAlloc_v2, "cuMemAlloc", 3020, 0) X(cuMemFree_v2, "cuMemFree", 3020, 0) X(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020, 0)   \
-    X(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020, 0) X(cuStreamCreate, "cuStreamCreate", 2000, 0)                                    \
-    X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, 0) X(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0)                    \
-    X(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, 2) X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, 0)    \
-    X(cuStreamEndCapture, "cuStreamEndCapture", 10000, 0) X(cuGraphGetNodes, "cuGraphGetNodes", 10000, 0)                       \
-    X(cuGraphInstantiateWithFlags, "cuGraphInstantiate", 12000, 0) X(cuGraphLaunch, "cuGraphLaunch", 10000, 0)                  \
-    X(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, 2) X(cuLaunchKernel, "cuLaunchKernel", 4000, 0)                               \
-    X(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, 2) X(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, 0)                         \
-    X(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 11060, 2)                                                                      \
-    X(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 9000, 0)                                                          \
+/* clang-format off */
+#define FUNCTIONS(X)                                                                           \
+    X(cuInit, "cuInit", 2000, 0)                                                               \
+    X(cuDeviceGet, "cuDeviceGet", 2000, 0)                                                     \
+    X(cuCtxCreate_v2, "cuCtxCreate", 3020, 0)                                                  \
+    X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0)                                                \
+    X(cuCtxSetCurrent, "cuCtxSetCurrent", 4000, 0)                                             \
+    X(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0)                                           \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, 0)                           \
+    X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, 0)                     \
+    X(cuModuleLoadData, "cuModuleLoadData", 2000, 0)                                           \
+    X(cuModuleGetFunction, "cuModuleGetFunction", 2000, 0)                                     \
+    X(cuLibraryGetKernel, "cuLibraryGetKernel", 12000, 0)                                      \
+    X(cuMemAlloc_v2, "cuMemAlloc", 3020, 0)                                                    \
+    X(cuMemFree_v2, "cuMemFree", 3020, 0)                                                      \
+    X(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020, 0)                                                \
+    X(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020, 0)                                                \
+    X(cuStreamCreate, "cuStreamCreate", 2000, 0)                                               \
+    X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, 0)                                          \
+    X(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0)                                     \
+    X(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, 2)                                \
+    X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, 0)                               \
+    X(cuStreamEndCapture, "cuStreamEndCapture", 10000, 0)                                      \
+    X(cuGraphGetNodes, "cuGraphGetNodes", 10000, 0)                                            \
+    X(cuGraphInstantiateWithFlags, "cuGraphInstantiate", 12000, 0)                             \
+    X(cuGraphLaunch, "cuGraphLaunch", 10000, 0)                                                \
+    X(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, 2)                                           \
+    X(cuLaunchKernel, "cuLaunchKernel", 4000, 0)                                               \
+    X(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, 2)                                          \
+    X(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, 0)                                          \
+    X(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 11060, 2)                                     \
+    X(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 9000, 0)  \
     X(cuLaunchCooperativeKernel_ptsz, "cuLaunchCooperativeKernel", 9000, 2)
+/* clang-format on */
 
 #define MEMBER(name, ...) __typeof__(&name) name;
 static struct {
@@ -62,6 +80,7 @@ static void load(void) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library) check(1, dlerror());
     *(void **)&first = dlsym(library, "cuGetProcAddress_v2");
+    check(dlerror() != NULL, "an error though it was found");
     *(void **)&ask = found(first, "cuGetProcAddress", 12000, 0);
     check(*(void **)&ask == found(first, "cuGetProcAddress", 11030, 0), "one function for two signatures");
     FUNCTIONS(LOAD)
@@ -118,7 +137,8 @@ struct in_thread {
 
 static void *use_thread_stream(void *data) {
     const struct in_thread *mine = data;
-    CUlaunchConfig config = {.gridDimX = 3, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 8, .blockDimY = 1, .blockDimZ = 1};
+    CUlaunchConfig config = {
+        .gridDimX = 3, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 8, .blockDimY = 1, .blockDimZ = 1};
     CHECK(cu.cuCtxSetCurrent(context));
     for (long long i = 0; i < 5; i++) {
         void *parameters[] = {(void *)&mine->at, &i};
@@ -281,28 +301,96 @@ static void failing(void) {
     stage("done");
 }
 
-static void fault(void) {
+/* A context dies of a kernel, and the program is told when it waits: in the context, or for a stream from another
+ * context. */
+static void die(bool from_another) {
     CUstream on = stream();
     CUdeviceptr at = buffer();
+    CUfunction add = function("add");
+    CUcontext another = NULL;
     CHECK(launch(function("hold"), on, at, 5));
     CHECK(launch(function("fault"), on, at, 5));
+    if (from_another) CHECK(cu.cuCtxCreate_v2(&another, 0, device));
     release(at); /* the fault comes when all has been launched */
-    printf("%d\n", (int)cu.cuCtxSynchronize());
+    printf("%d\n", (int)(from_another ? cu.cuStreamSynchronize(on) : cu.cuCtxSynchronize()));
     stage("faulted");
-    printf("%d\n", (int)launch(function("add"), on, at, 5));
+    if (from_another) CHECK(cu.cuCtxDestroy_v2(another));
+    printf("%d\n", (int)launch(add, on, at, 5));
     stage("told");
     CHECK(cu.cuMemFree_v2(at));
 }
+
+static void fault(void) { die(false); }
+static void fault_elsewhere(void) { die(true); }
+
+/* The launch itself still succeeds. */
+static void fault_at_once(void) {
+    CUstream on = stream();
+    CUdeviceptr at = buffer();
+    CUfunction fault = function("fault at once");
+    CHECK(launch(function("hold"), on, at, 5));
+    CHECK(launch(fault, on, at, 5));
+    stage("faulted");
+    release(at);
+    printf("%d\n", (int)cu.cuCtxSynchronize());
+    CHECK(cu.cuMemFree_v2(at));
+}
+
+/* While one thread captures, another one ends, and with it what we have for its stream. */
+static void capture(void) {
+    struct in_thread mine = {function("add"), buffer()};
+    CUstream on = stream();
+    CUgraph graph;
+    pthread_t thread;
+    pthread_barrier_init(&barrier, NULL, 2);
+    CHECK(pthread_create(&thread, NULL, one_more, &mine));
+    pthread_barrier_wait(&barrier);
+    CHECK(cu.cuStreamBeginCapture_v2(on, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, NULL);
+    printf("%d\n", (int)cu.cuStreamEndCapture(on, &graph));
+}
+
+#ifndef LINKED
+static void show_entry(__typeof__(&cuGetProcAddress_v2) ask, const char *symbol, int version) {
+    void *function = &function;
+    CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
+    int result = (int)ask(symbol, &function, version, 0, &status);
+    printf("%d %s %d\n", result, result ? "-" : function ? "found" : "none", (int)status);
+}
+
+/* What is not there. */
+static void entries(void) {
+    __typeof__(&cuGetProcAddress_v2) ask;
+    *(void **)&ask = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuGetProcAddress_v2");
+    show_entry(ask, "cuLaunchKernelEx", 12000);
+    show_entry(ask, "cuLaunchKernelEx", 11000);
+    show_entry(ask, "cuLaunchNothing", 12000);
+    show_entry(ask, "cuLaunchKernelEx", 99000);
+}
+#else
+static void entries(void) {}
+#endif
 
 int main(int count, char **arguments) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } scenarios[] = {{"results", results}, {"come_and_go", come_and_go}, {"two_priorities", two_priorities}, {"hold", hold},
-                     {"three", three}, {"failing", failing}, {"fault", fault}};
+    } scenarios[] = {{"results", results},
+                     {"come_and_go", come_and_go},
+                     {"two_priorities", two_priorities},
+                     {"hold", hold},
+                     {"three", three},
+                     {"failing", failing},
+                     {"fault", fault},
+                     {"fault_elsewhere", fault_elsewhere},
+                     {"fault_at_once", fault_at_once},
+                     {"capture", capture},
+                     {"entries", entries}};
     if (count < 2) return 2;
     if (strcmp(arguments[1], "without_driver") == 0) { /* is a driver seen where there is none? */
-        printf("%d\n", dlsym(RTLD_DEFAULT, "cuLaunchKernel") != NULL);
+        bool seen = dlsym(RTLD_DEFAULT, "cuLaunchKernel") != NULL;
+        printf("%d\n", seen || dlerror() == NULL);
         return 0;
     }
     load();

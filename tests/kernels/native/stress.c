@@ -1,8 +1,10 @@
-/* Many streams in many threads and processes, for the sanitizers and for counting: stress FILE PROCESSES THREADS LAUNCHES
+/* Many streams in many threads and processes, for the sanitizers and for counting: stress FILE PROCESSES THREADS
+ * LAUNCHES
  *
- * The device is a mutex that all processes share, with a counter behind it: a kernel adds one. Every stream has a worker of its own
- * that runs its kernels in order and reports their end, as a runtime's callback thread does. Policies and priorities change
- * all the while, some launches fail. At the end every count must be what was launched, and nothing may be left. */
+ * The device is a mutex that all processes share, with a counter behind it: a kernel adds one. Every stream has a
+ * worker of its own that runs its kernels in order and reports their end, as a runtime's callback thread does. Policies
+ * and priorities change all the while, some launches fail. At the end every count must be what was launched, and
+ * nothing may be left. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -44,7 +46,8 @@ static void *work(void *data) {
         pthread_mutex_lock(&tenant->device->lock);
         uint64_t start = loom_now();
         tenant->device->ran++;
-        while (loom_now() - start < 3000) {}
+        while (loom_now() - start < 3000) {
+        }
         pthread_mutex_unlock(&tenant->device->lock);
         loom_stream_ended(tenant->stream, (uint64_t)(tenant->done % 5 + 1), loom_now() - start);
         pthread_mutex_lock(&tenant->lock);
@@ -110,7 +113,8 @@ int main(int argc, char **argv) {
     setenv("GPULOOM_KERNELS_REGION", argv[1], 1);
     int processes = atoi(argv[2]), threads = atoi(argv[3]), launches = atoi(argv[4]);
     struct device *device = mmap(NULL, sizeof *device, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    long *expected = mmap(NULL, sizeof *expected * (size_t)processes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    long *expected =
+        mmap(NULL, sizeof *expected * (size_t)processes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_mutexattr_t shared;
     pthread_mutexattr_init(&shared);
     pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);

@@ -4,10 +4,11 @@
 
 #include "cuda_api.h"
 
-#if !__has_include(<cuda.h>)
+#ifndef WITH_CUDA_HEADER
 typedef struct CUmod_st *CUmodule;
 typedef struct CUlib_st *CUlibrary;
 typedef struct CUgraphNode_st *CUgraphNode;
+#endif
 
 CUresult cuInit(unsigned flags);
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
@@ -26,6 +27,5 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
 CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t bytes);
 CUresult cuMemFree_v2(CUdeviceptr at);
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes);
-#endif
 
 #endif

@@ -1,4 +1,5 @@
-/* The inside of the stand-in: contexts, streams and what is in them. streams.c makes it run, libcuda.c is how a program reaches it. */
+/* The inside of the stand-in: contexts, streams and what is in them. streams.c makes it run, libcuda.c is how a program
+ * reaches it. */
 #ifndef STANDIN_STREAMS_H
 #define STANDIN_STREAMS_H
 
@@ -37,6 +38,7 @@ struct op {
 
 struct CUgraph_st {
     struct op *first, **last;
+    bool spoiled; /* while it was captured, by a call that must not be made then */
 };
 
 struct CUstream_st {
@@ -66,6 +68,7 @@ CUresult state_of(CUcontext context);
 CUcontext now_current(void);
 CUstream resolve(CUstream handle);
 CUresult give(CUstream handle, struct op op);
+void lose(CUcontext context);
 CUresult wait_for(CUcontext context, CUstream only);
 CUresult wait_for_stream(CUstream handle);
 void end_context(CUcontext context);

@@ -20,7 +20,7 @@ _Thread_local CUcontext current[8];
 _Thread_local int depth;
 static _Thread_local char this_thread;
 
-/* The device --------------------------------------------------------------------------------------------------------------- */
+/* The device */
 
 CUresult open_device(void) {
     const char *path = getenv("STANDIN_CUDA_DEVICE");
@@ -43,22 +43,29 @@ CUresult open_device(void) {
     return CUDA_SUCCESS;
 }
 
+void lose(CUcontext context) {
+    const char *error = getenv("STANDIN_CUDA_FAULT");
+    pthread_mutex_lock(&lock);
+    context->lost = error ? (CUresult)atoi(error) : CUDA_ERROR_LAUNCH_FAILED;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
 static void run(CUcontext context, const struct op *op) {
-    if (pthread_mutex_lock(device) == EOWNERDEAD) pthread_mutex_consistent(device); /* a process was killed in its kernel */
+    if (pthread_mutex_lock(device) == EOWNERDEAD)
+        pthread_mutex_consistent(device); /* a process was killed in its kernel */
     const char *name = op->function->name, *length = strchr(name, '_');
     struct timespec rest = {0, length ? atol(length + 1) * 1000 : 0};
     nanosleep(&rest, NULL);
-    if (strncmp(name, "fault", 5) == 0) {
-        pthread_mutex_lock(&lock);
-        context->lost = CUDA_ERROR_LAUNCH_FAILED;
-        pthread_mutex_unlock(&lock);
-    } else
+    if (strncmp(name, "fault", 5) == 0)
+        lose(context);
+    else
         op->buffer[0] = (long long)(31 * (unsigned long long)op->buffer[0] + (unsigned long long)op->value);
     while (strncmp(name, "hold", 4) == 0 && __atomic_load_n(&op->buffer[1], __ATOMIC_ACQUIRE) == 0) sched_yield();
     pthread_mutex_unlock(device);
 }
 
-/* Streams ------------------------------------------------------------------------------------------------------------------ */
+/* Streams */
 
 void release_event(CUevent event) {
     if (event && --event->users == 0) free(event);
@@ -69,7 +76,8 @@ static bool may_start(CUstream stream) {
     const struct op *op = stream->first;
     if (op->kind == WAIT && op->event->reached < op->event_number && !stream->context->lost) return false;
     for (CUstream other = streams; other; other = other->next) {
-        bool ordered = other != stream && other->context == stream->context && !other->non_blocking && !stream->non_blocking &&
+        bool ordered = other != stream && other->context == stream->context && !other->non_blocking &&
+                       !stream->non_blocking &&
                        (other->handle == CU_STREAM_LEGACY || stream->handle == CU_STREAM_LEGACY);
         if (ordered && other->first && other->first->number < op->number) return false;
     }
@@ -161,8 +169,10 @@ CUresult give(CUstream handle, struct op op) {
     pthread_mutex_lock(&lock);
     CUstream stream = resolve(handle);
     CUresult result = !stream ? CUDA_ERROR_INVALID_CONTEXT : stream->context->lost;
-    if (result == CUDA_SUCCESS && stream->capture) append(&stream->capture->first, &stream->capture->last, &op);
-    else if (result == CUDA_SUCCESS) enqueue(stream, op);
+    if (result == CUDA_SUCCESS && stream->capture)
+        append(&stream->capture->first, &stream->capture->last, &op);
+    else if (result == CUDA_SUCCESS)
+        enqueue(stream, op);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -194,7 +204,9 @@ void end_context(CUcontext context) {
     for (CUstream at = streams; at; at = at->next)
         if (at->context == context) at->closing = true;
     pthread_cond_broadcast(&changed);
-    for (CUstream at = streams; at; at = at->context == context ? (pthread_cond_wait(&changed, &lock), streams) : at->next) {}
+    for (CUstream at = streams; at;
+         at = at->context == context ? (pthread_cond_wait(&changed, &lock), streams) : at->next) {
+    }
     pthread_mutex_unlock(&lock);
     if (now_current() == context) depth--;
 }

@@ -6,12 +6,29 @@
 #include <string.h>
 
 /* What we ask of the driver ourselves; the last two only newer ones have (names since CUDA 12.3). */
-#define NEEDS(NEED)                                                                                         \
-    NEED(cuCtxGetCurrent) NEED(cuCtxGetDevice) NEED(cuCtxGetStreamPriorityRange) NEED(cuCtxPopCurrent_v2)   \
-    NEED(cuCtxPushCurrent_v2) NEED(cuDeviceGetUuid_v2) NEED(cuDevicePrimaryCtxGetState) NEED(cuEventCreate) \
-    NEED(cuEventDestroy_v2) NEED(cuEventRecord) NEED(cuLaunchHostFunc) NEED(cuStreamCreateWithPriority)     \
-    NEED(cuStreamDestroy_v2) NEED(cuStreamGetCtx) NEED(cuStreamIsCapturing) NEED(cuStreamWaitEvent)         \
-    NEED(cuThreadExchangeStreamCaptureMode) NEED(cuFuncGetName) NEED(cuKernelGetName)
+/* clang-format off */
+#define NEEDS(NEED)                          \
+    NEED(cuCtxGetCurrent)                    \
+    NEED(cuCtxGetDevice)                     \
+    NEED(cuCtxGetStreamPriorityRange)        \
+    NEED(cuCtxPopCurrent_v2)                 \
+    NEED(cuCtxPushCurrent_v2)                \
+    NEED(cuDeviceGetAttribute)               \
+    NEED(cuDeviceGetUuid_v2)                 \
+    NEED(cuDevicePrimaryCtxGetState)         \
+    NEED(cuEventCreate)                      \
+    NEED(cuEventDestroy_v2)                  \
+    NEED(cuEventRecord)                      \
+    NEED(cuLaunchHostFunc)                   \
+    NEED(cuStreamCreateWithPriority)         \
+    NEED(cuStreamDestroy_v2)                 \
+    NEED(cuStreamGetCtx)                     \
+    NEED(cuStreamIsCapturing)                \
+    NEED(cuStreamWaitEvent)                  \
+    NEED(cuThreadExchangeStreamCaptureMode)  \
+    NEED(cuFuncGetName)                      \
+    NEED(cuKernelGetName)
+/* clang-format on */
 
 #define NEED_NUMBER(name) NEED_##name,
 #define NEED_NAME(name) #name,
@@ -20,12 +37,12 @@ static cuda_entry *driver[NEED_COUNT];
 
 #define CALL(name, ...) (((__typeof__(&name))driver[NEED_##name])(__VA_ARGS__))
 
-/* Streams --------------------------------------------------------------------------------------------------------------------- */
+/* Streams */
 
 struct cuda_stream {
     struct cuda_stream *next;
     CUstream handle;
-    CUcontext context; /* its own */
+    CUcontext context; /* its own; of a default stream, the current one */
     CUdevice device;
     const void *thread; /* of a per-thread default stream */
     struct loom_stream *loom;
@@ -48,7 +65,8 @@ struct cuda_launch {
     char name[192];
 };
 
-/* Guards the streams and what they have pending. Never held while the driver is called: it might wait for a callback of ours. */
+/* Guards the streams and what they have pending. Never held while the driver is called: it might wait for a callback of
+ * ours. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cuda_stream *streams;
 static uint32_t streams_made;
@@ -81,14 +99,27 @@ static void meet_driver(void) {
     usable = pthread_key_create(&thread_ends, thread_ended) == 0 && pthread_atfork(NULL, NULL, forget_in_child) == 0;
 }
 
-/* Errors after which a context does nothing any more, and calls no host functions. */
+/* Errors after which a context does nothing any more, and calls no host functions. Older headers do not name them all.
+ */
 static bool is_deadly(CUresult result) {
-    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_ECC_UNCORRECTABLE || result == CUDA_ERROR_ILLEGAL_ADDRESS ||
-           result == CUDA_ERROR_LAUNCH_TIMEOUT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_ASSERT ||
-           (result >= CUDA_ERROR_HARDWARE_STACK_ERROR && result <= CUDA_ERROR_LAUNCH_FAILED);
+    static const int deadly[] = {
+        4 /* DEINITIALIZED */,          214 /* ECC_UNCORRECTABLE */,
+        220 /* NVLINK_UNCORRECTABLE */, 226 /* CONTAINED */,
+        700 /* ILLEGAL_ADDRESS */,      702 /* LAUNCH_TIMEOUT */,
+        709 /* CONTEXT_IS_DESTROYED */, 710 /* ASSERT */,
+        714 /* HARDWARE_STACK */,       715 /* ILLEGAL_INSTRUCTION */,
+        716 /* MISALIGNED_ADDRESS */,   717 /* ADDRESS_SPACE */,
+        718 /* INVALID_PC */,           719 /* LAUNCH_FAILED */,
+        721 /* TENSOR_MEMORY_LEAK */,   810 /* MPS_TERMINATED */,
+        911 /* EXTERNAL_DEVICE */,
+    };
+    for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++)
+        if ((int)result == deadly[i]) return true;
+    return false;
 }
 
-/* The same number for the same device in every process, and the same as the OpenCL layer's. A MIG instance has its own. */
+/* The same number for the same device in every process, and the same as the OpenCL layer's. A MIG instance has its own.
+ */
 static uint64_t device_key(CUdevice device) {
     CUuuid uuid;
     char text[17] = {0};
@@ -96,6 +127,8 @@ static uint64_t device_key(CUdevice device) {
     for (int i = 0; i < 16; i++) text[i] = (char)(uuid.bytes[i] | 0x80); /* no end of a string inside */
     return loom_kernel_id(text, 1, (uint64_t[]){0}, NULL);
 }
+
+static bool is_default(CUstream handle) { return handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD; }
 
 /* With the lock held. */
 static struct cuda_stream *find(CUstream handle, CUcontext context, const void *thread) {
@@ -114,28 +147,46 @@ static void drop(struct cuda_stream *stream) {
     free(stream);
 }
 
-/* The side stream waits for nothing of the program's but what it is told to (NON_BLOCKING), and has the greatest priority because
- * streams of equal priority may share a hardware queue, in which its waiting would hold up the program's kernels. */
+/* Where the device and the processor cannot use managed memory at once, a program may touch it while no stream of its
+ * own is busy; a side stream that still is would make that a crash. */
+static bool may_have_side(CUdevice device) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    int concurrent = 0;
+    CALL(cuDeviceGetAttribute, &concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
+    if (!concurrent && !atomic_flag_test_and_set(&said))
+        fputs("gpuloom: kernels run ungated: the device has no concurrent access to managed memory\n", stderr);
+    return concurrent;
+}
+
+/* Nothing that we make or destroy may spoil a capture in another thread. Called again, it undoes itself. */
+static void exchange(CUstreamCaptureMode *mode) { CALL(cuThreadExchangeStreamCaptureMode, mode); }
+
+/* The side stream waits for nothing of the program's but what it is told to (NON_BLOCKING), and has the greatest
+ * priority because streams of equal priority may share a hardware queue, in which its waiting would hold up the
+ * program's kernels. */
 static void open_side(struct cuda_stream *stream) {
     int least, greatest;
     CUcontext ignored;
-    if (CALL(cuStreamGetCtx, stream->handle, &stream->context) != CUDA_SUCCESS ||
+    if ((!stream->context && CALL(cuStreamGetCtx, stream->handle, &stream->context) != CUDA_SUCCESS) ||
         CALL(cuCtxPushCurrent_v2, stream->context) != CUDA_SUCCESS)
         return;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* nothing that we make may spoil a capture in another thread */
-    CALL(cuThreadExchangeStreamCaptureMode, &mode);
-    if (CALL(cuCtxGetDevice, &stream->device) == CUDA_SUCCESS &&
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    exchange(&mode);
+    if (CALL(cuCtxGetDevice, &stream->device) == CUDA_SUCCESS && may_have_side(stream->device) &&
         CALL(cuCtxGetStreamPriorityRange, &least, &greatest) == CUDA_SUCCESS &&
         CALL(cuEventCreate, &stream->event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
         CALL(cuStreamCreateWithPriority, &stream->side, CU_STREAM_NON_BLOCKING, greatest) != CUDA_SUCCESS)
         stream->side = NULL;
-    CALL(cuThreadExchangeStreamCaptureMode, &mode);
+    exchange(&mode);
     CALL(cuCtxPopCurrent_v2, &ignored);
 }
 
 static void close_side(struct cuda_stream *stream) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    exchange(&mode);
     if (stream->side) CALL(cuStreamDestroy_v2, stream->side); /* what is still in it happens all the same */
     if (stream->event) CALL(cuEventDestroy_v2, stream->event);
+    exchange(&mode);
 }
 
 /* A stream that cannot be watched is remembered as well, without a side stream, so that it is tried once only. */
@@ -166,15 +217,19 @@ static struct cuda_stream *remember(CUstream handle, CUcontext context, const vo
 
 static bool is(const struct cuda_stream *stream, enum by by, const void *value, CUdevice device) {
     switch (by) {
-        case HANDLE: return stream->handle == value;
-        case CONTEXT: return stream->context == value;
-        case THREAD: return stream->thread == value;
-        default: return stream->device == device;
+        case HANDLE:
+            return stream->handle == value;
+        case CONTEXT:
+            return stream->context == value;
+        case THREAD:
+            return stream->thread == value;
+        default:
+            return stream->device == device;
     }
 }
 
-/* Of kernels whose context is gone nothing will be heard, so they do not count any more. Their few bytes are kept for good, for
- * the case that something is. */
+/* Of kernels whose context is gone nothing will be heard, so they do not count any more. Their few bytes are kept for
+ * good, for the case that something is. */
 static void cancel(struct cuda_stream *stream) {
     static struct cuda_launch *lost;
     for (struct cuda_launch *launch; (launch = stream->pending);) {
@@ -223,7 +278,18 @@ void cuda_primary_released(CUdevice device) {
         forget(DEVICE, NULL, device, false);
 }
 
-/* Launches -------------------------------------------------------------------------------------------------------------------- */
+/* The context of `stream`, else `context`, else the current one. */
+static void if_deadly_forget(CUresult result, CUstream stream, CUcontext context) {
+    if (!usable || !is_deadly(result)) return;
+    pthread_mutex_lock(&lock);
+    for (const struct cuda_stream *at = stream && !is_default(stream) ? streams : NULL; at; at = at->next)
+        if (at->handle == stream) context = at->context;
+    pthread_mutex_unlock(&lock);
+    if (!context) CALL(cuCtxGetCurrent, &context);
+    cuda_context_gone(context);
+}
+
+/* Launches */
 
 static bool concerns_anybody(const struct cuda_stream *stream) {
     return stream->side && (loom_recording() || loom_stream_watched(stream->loom));
@@ -233,8 +299,7 @@ struct cuda_stream *cuda_watched(CUstream handle) {
     if (inside || !loom_wanted() || pthread_once(&once, meet_driver) != 0 || !usable) return NULL;
     CUcontext context = NULL;
     const void *thread = handle == CU_STREAM_PER_THREAD ? &this_thread : NULL;
-    bool is_default = handle == CU_STREAM_LEGACY || thread;
-    if (is_default && (CALL(cuCtxGetCurrent, &context) != CUDA_SUCCESS || !context)) return NULL;
+    if (is_default(handle) && (CALL(cuCtxGetCurrent, &context) != CUDA_SUCCESS || !context)) return NULL;
     pthread_mutex_lock(&lock);
     struct cuda_stream *stream = find(handle, context, thread);
     pthread_mutex_unlock(&lock);
@@ -247,12 +312,13 @@ struct cuda_stream *cuda_watched(CUstream handle) {
     bool runs = asked == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE;
     if (!stream && runs) stream = remember(handle, context, thread);
     if (stream && runs && concerns_anybody(stream)) return stream;
-    if (stream && is_deadly(asked)) forget(CONTEXT, stream->context, 0, false);
+    if_deadly_forget(asked, handle, context);
     if (stream) drop(stream);
     return NULL;
 }
 
-struct cuda_launch *cuda_before(struct cuda_stream *stream, const char *name, const uint64_t grid[3], const uint64_t block[3]) {
+struct cuda_launch *cuda_before(struct cuda_stream *stream, const char *name, const uint64_t grid[3],
+                                const uint64_t block[3]) {
     struct cuda_launch *launch = calloc(1, sizeof *launch);
     if (!launch) return NULL;
     launch->stream = stream;
@@ -279,8 +345,8 @@ struct cuda_launch *cuda_before(struct cuda_stream *stream, const char *name, co
 }
 
 /* It is not pending any more. Its stream, or NULL if it was cancelled.
- * The device's clock cannot be asked in a callback: a kernel has run since it was launched, or since the one before it on its
- * stream ended if that was later. Time in which other streams had the device is in it. */
+ * The device's clock cannot be asked in a callback: a kernel has run since it was launched, or since the one before it
+ * on its stream ended if that was later. Time in which other streams had the device is in it. */
 static struct cuda_stream *settle(struct cuda_launch *launch, uint64_t ended_ns, uint64_t *ran_ns) {
     pthread_mutex_lock(&lock);
     struct cuda_stream *stream = launch->stream;
@@ -303,13 +369,15 @@ static void end(struct cuda_launch *launch, uint64_t ended_ns) {
     if (!loom_recording())
         loom_stream_ended(stream->loom, launch->kernel, ran_ns);
     else if (ended_ns)
-        loom_record(stream->number, launch->kernel, launch->name, 3, launch->grid, launch->block, launch->launched_ns, ended_ns,
-                    ran_ns, launch->after_wait);
+        loom_record(stream->number, launch->kernel, launch->name, 3, launch->grid, launch->block, launch->launched_ns,
+                    ended_ns, ran_ns, launch->after_wait);
     drop(stream);
     free(launch);
 }
 
-static void on_end(void *launch) { end(launch, loom_now()); } /* runs in a thread of the driver, and must not call CUDA */
+static void on_end(void *launch) {
+    end(launch, loom_now());
+} /* runs in a thread of the driver, and must not call CUDA */
 
 static void fail(struct cuda_launch *launch) {
     uint64_t ignored;
@@ -322,31 +390,38 @@ static void fail(struct cuda_launch *launch) {
 
 /* Whatever becomes of the launch, the program gets what the driver said.
  *
- * The end of a kernel is told by a host function. Placed in the program's own stream it would cost most where it must not: the
- * stream's next kernel does not start before the host function has returned (in the legacy default stream, that of no other
- * blocking stream either), so the device would wait for the processor between any two kernels. Hence a stream of our own beside
- * each, which waits for an event after the kernel: the program's stream gets the event only. The price is three calls of the
- * driver instead of one, on the thread that launches. Asking events (cuEventQuery) would need a thread that does nothing else. */
+ * The end of a kernel is told by a host function. Placed in the program's own stream it would cost most where it must
+ * not: the stream's next kernel does not start before the host function has returned (in the legacy default stream,
+ * that of no other blocking stream either), so the device would wait for the processor between any two kernels. Hence a
+ * stream of our own beside each, which waits for an event after the kernel: the program's stream gets the event only.
+ * The price is three calls of the driver instead of one, on the thread that launches. Asking events (cuEventQuery)
+ * would need a thread that does nothing else. */
 CUresult cuda_after(struct cuda_stream *stream, struct cuda_launch *launch, CUresult result) {
     inside = false;
+    CUresult told = result; /* and what our own calls are told: the kernel may already have killed the context */
     if (launch && result != CUDA_SUCCESS)
         fail(launch);
-    else if (launch && (CALL(cuEventRecord, stream->event, stream->handle) != CUDA_SUCCESS ||
-                        CALL(cuStreamWaitEvent, stream->side, stream->event, 0) != CUDA_SUCCESS ||
-                        CALL(cuLaunchHostFunc, stream->side, on_end, launch) != CUDA_SUCCESS))
+    else if (launch && ((told = CALL(cuEventRecord, stream->event, stream->handle)) != CUDA_SUCCESS ||
+                        (told = CALL(cuStreamWaitEvent, stream->side, stream->event, 0)) != CUDA_SUCCESS ||
+                        (told = CALL(cuLaunchHostFunc, stream->side, on_end, launch)) != CUDA_SUCCESS))
         end(launch, 0);
-    if (is_deadly(result)) forget(CONTEXT, stream->context, 0, false);
+    if_deadly_forget(told, NULL, stream->context);
     drop(stream);
     return result;
 }
 
-void cuda_waited(void) { atomic_fetch_add(&waits, 1); }
+void cuda_waited(CUresult result, CUstream stream, CUcontext context) {
+    atomic_fetch_add(&waits, 1);
+    if_deadly_forget(result, stream, context);
+}
 
-/* Newer drivers take a CUkernel where a CUfunction is asked for; what is about functions then refuses it. */
+/* Newer drivers take a CUkernel where a CUfunction is asked for. That cuFuncGetName refuses one is an assumption: it is
+ * not documented. */
 const char *cuda_name(CUfunction function) {
     const char *name = NULL;
-    bool known = (driver[NEED_cuFuncGetName] && CALL(cuFuncGetName, &name, function) == CUDA_SUCCESS && name) ||
-                 (driver[NEED_cuKernelGetName] && CALL(cuKernelGetName, &name, (CUkernel)function) == CUDA_SUCCESS && name);
+    bool known =
+        (driver[NEED_cuFuncGetName] && CALL(cuFuncGetName, &name, function) == CUDA_SUCCESS && name) ||
+        (driver[NEED_cuKernelGetName] && CALL(cuKernelGetName, &name, (CUkernel)function) == CUDA_SUCCESS && name);
     return known ? name : "?";
 }
 
@@ -360,4 +435,3 @@ uint64_t cuda_graph_number(CUgraphExec graph) {
     pthread_mutex_unlock(&lock);
     return i;
 }
-

@@ -58,7 +58,8 @@ void learn_ran(struct learn_runs *runs, uint64_t ran_ns) {
     if (runs->count < UINT32_MAX) runs->count++;
     double weight = runs->count < 16 ? 1.0 / runs->count : 1.0 / 16;
     if (runs->count == 1) runs->mean_ns = length;
-    double far = 4 * runs->spread_ns + runs->mean_ns / 8; /* once in a while the machine is away: such a run tells little */
+    double far =
+        4 * runs->spread_ns + runs->mean_ns / 8; /* once in a while the machine is away: such a run tells little */
     if (runs->count > 8) length = fmax(fmin(length, runs->mean_ns + far), runs->mean_ns - far);
     runs->spread_ns += weight * (fabs(length - runs->mean_ns) - runs->spread_ns);
     runs->mean_ns += weight * (length - runs->mean_ns);

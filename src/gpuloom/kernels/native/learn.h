@@ -1,7 +1,7 @@
 /* What a queue learns about its own kernels: how long each runs, and how long the queue stays idle after it.
  *
- * Both depend on the place in the sequence, told by the last four kernels: the layers of a network share kernels, with other
- * arguments. A kernel at a place never seen is judged by its runs at all places. */
+ * Both depend on the place in the sequence, told by the last four kernels: the layers of a network share kernels, with
+ * other arguments. A kernel at a place never seen is judged by its runs at all places. */
 #ifndef LEARN_H
 #define LEARN_H
 

@@ -1,8 +1,8 @@
 /* The core of kernel-level sharing: what the processes of one machine share, and the decision who may launch next.
  *
  * Nothing here reads a clock, waits, or knows OpenCL or CUDA: every function takes the time (CLOCK_MONOTONIC, ns) as an
- * argument. The front ends (opencl_layer.c, cuda_hook.c) call it through runtime.h with the real clock; the replay in Python
- * calls it with a simulated one. So the two cannot drift apart.
+ * argument. The front ends (opencl_layer.c, cuda_hook.c) call it through runtime.h with the real clock; the replay in
+ * Python calls it with a simulated one. So the two cannot drift apart.
  *
  * One slot for each command queue or stream. A slot of the top priority never waits. The others ask before each launch.
  */
@@ -16,6 +16,10 @@
 #define LOOM_API __attribute__((visibility("default")))
 
 enum { LOOM_VERSION = 1, LOOM_SLOTS = 64, LOOM_DEVICES = 16, LOOM_GAPS = 32, LOOM_NAME = 24, LOOM_LOWEST = 9 };
+enum {
+    LOOM_SLOWDOWN_PPM = 100000,
+    LOOM_FLOOR_PPM = 100000
+}; /* of a slot that does not say; kernels/__init__.py has the same */
 #define LOOM_MAGIC 0x6d6f6f6c75706721u /* "!gpuloom", little endian */
 
 enum loom_policy {
@@ -25,8 +29,8 @@ enum loom_policy {
     LOOM_FILL    /* ours: see gate.c */
 };
 
-/* Everything that others may read is atomic. Only the owner writes, but for what lower priorities charge to its budget, and
- * for `owner` itself, which is cleared for the dead. */
+/* Everything that others may read is atomic. Only the owner writes, but for what lower priorities charge to its budget,
+ * and for `owner` itself, which is cleared for the dead. */
 struct loom_slot {
     _Alignas(64) _Atomic uint32_t owner; /* a random number of the process, 0: the slot is free */
     _Atomic uint32_t pid;                /* to show */
@@ -44,8 +48,8 @@ struct loom_slot {
     _Atomic uint64_t fikit_gap_ns;       /* the profile's mean gap after its last kernel */
     _Atomic uint32_t gap_count;          /* gaps seen before at this place of its kernel sequence */
     _Atomic uint32_t gaps_us[LOOM_GAPS];
-    /* Counters, for `gpuloom kernels top`. */
-    _Atomic uint64_t launches, fills, floors, overruns, overrun_ns, waited_ns, ran_ns, gaps, gaps_early;
+    /* Counters, for `gpuloom kernels top`; of the gaps also how long they were, and how far from what was expected. */
+    _Atomic uint64_t launches, fills, floors, overruns, overrun_ns, waited_ns, ran_ns, gaps, gaps_ns, gap_error_ns;
     char name[LOOM_NAME];
 };
 
@@ -64,7 +68,8 @@ struct loom_region {
     struct loom_slot slots[LOOM_SLOTS];
 };
 
-/* The owner's side of a slot: what it has learnt about its own kernels, and its accounts. Not shared; guard it with a lock. */
+/* The owner's side of a slot: what it has learnt about its own kernels, and its accounts. Not shared; guard it with a
+ * lock. */
 struct loom_queue;
 
 LOOM_API void loom_region_init(struct loom_region *region);
@@ -84,9 +89,14 @@ LOOM_API void loom_expect(struct loom_queue *queue, uint64_t kernel, uint64_t me
 /* Others on the same device: 0 means that nobody needs to know what this slot does. */
 LOOM_API uint32_t loom_company(const struct loom_region *region, uint32_t index);
 
-/* May this kernel start now? True: it counts as in flight, launch it. False: ask again when the bell rings or at *again_ns. */
+/* May this kernel start now? True: it counts as in flight, launch it. False: ask again when the bell rings or at
+ * *again_ns. */
 LOOM_API bool loom_ask(struct loom_queue *queue, uint64_t kernel, uint64_t now_ns, uint64_t *again_ns);
-/* The launch failed: as if never asked. True: wake those who wait. */
+/* Launches went by untold: the gap that ends with the next one is not known. */
+LOOM_API void loom_missed(struct loom_queue *queue);
+/* This kernel starts now, whoever minds: its host must not wait. */
+LOOM_API void loom_go(struct loom_queue *queue, uint64_t kernel, uint64_t now_ns);
+/* The launch failed: it is not in flight any more. True: wake those who wait. */
 LOOM_API bool loom_failed(struct loom_queue *queue, uint64_t now_ns);
 /* It ended, after running for `ran_ns` (0: not known). True: wake those who wait. */
 LOOM_API bool loom_ended(struct loom_queue *queue, uint64_t kernel, uint64_t ran_ns, uint64_t now_ns);

@@ -43,6 +43,7 @@ static void forget_in_child(void) {
     if (opened.file >= 0) close(opened.file);
     opened.region = NULL;
     opened.file = -1;
+    opened.owner = 0; /* its parent is somebody else, who can die */
     pthread_mutex_init(&guard, NULL);
 }
 
@@ -69,15 +70,28 @@ static struct loom_region *map(int file) {
     return mapped;
 }
 
-/* With the setup lock held: a region to use, or why not. A file that nobody uses is made anew, so a broken one does not last. */
-static struct loom_region *set_up(int file, const char **why) {
-    bool alone = set_lock(file, F_WRLCK, LOCK_MEMBER, 1);
+/* Empty, or begun as a region: not somebody's file, which we would overwrite and remove. */
+static bool ours(int file) {
+    uint64_t start = 0;
+    ssize_t got = pread(file, &start, sizeof start, 0);
+    return got == 0 || (got == sizeof start && (start == 0 || start == LOOM_MAGIC));
+}
+
+/* With the setup lock held: a region to use, or why not. A region that nobody uses is made anew, so a broken one does
+ * not last. */
+static struct loom_region *set_up(int file, const char *path, const char **why) {
+    const off_t size = sizeof(struct loom_region);
     struct stat now;
+    *why = "is no shared memory of gpuloom";
+    if (!ours(file)) return NULL;
+    bool alone = set_lock(file, F_WRLCK, LOCK_MEMBER, 1);
     *why = "has the size of another version, and is in use";
-    if (!alone && (fstat(file, &now) != 0 || now.st_size != (off_t)sizeof(struct loom_region))) return NULL;
+    if (!alone && (fstat(file, &now) != 0 || now.st_size != size)) return NULL;
     *why = "cannot be given memory";
-    if (alone && (ftruncate(file, sizeof(struct loom_region)) != 0 || posix_fallocate(file, 0, sizeof(struct loom_region)) != 0))
+    if (alone && (ftruncate(file, size) != 0 || posix_fallocate(file, 0, size) != 0)) {
+        unlink(path);
         return NULL;
+    }
     struct loom_region *region = map(file);
     if (region == MAP_FAILED) return NULL;
     if (alone) loom_region_init(region);
@@ -93,6 +107,7 @@ static int open_file(const char *path, const char **why) {
         int file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (file < 0 || fstat(file, &seen) != 0) {
             *why = strerror(errno);
+            if (file >= 0) close(file);
             return -1;
         }
         *why = distrust(file, &seen);
@@ -120,7 +135,7 @@ struct loom_region *loom_region_open(const char *path, char *why, size_t why_siz
     reason = "its name is too long";
     int file = strlen(path) < sizeof opened.path ? open_file(path, &reason) : -1;
     if (file >= 0) {
-        region = set_up(file, &reason);
+        region = set_up(file, path, &reason);
         set_lock(file, F_UNLCK, LOCK_SETUP, 1);
         if (!region) close(file);
     }
@@ -140,6 +155,9 @@ struct loom_region *loom_region_open(const char *path, char *why, size_t why_siz
 /* With the guard held. The mapping stays: callbacks may still come. */
 static void leave(void) {
     struct stat seen, there;
+    for (uint32_t i = 0; i < LOOM_SLOTS; i++)
+        if (atomic_load(&opened.region->slots[i].owner) == opened.owner) loom_give_back(opened.region, i);
+    loom_ring(opened.region);
     if (lock_setup(opened.file) && set_lock(opened.file, F_WRLCK, LOCK_MEMBER, 1) && fstat(opened.file, &seen) == 0 &&
         stat(opened.path, &there) == 0 && seen.st_ino == there.st_ino)
         unlink(opened.path);

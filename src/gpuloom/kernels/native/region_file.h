@@ -1,7 +1,8 @@
 /* The shared memory as a file: who may open it, who is alive, when it goes.
  *
  * Liveness is a lock on a byte of the file for each slot, held by its process: the kernel drops it at any death, so
- * that neither a kill -9 nor a reused process number can leave a ghost, and it works across containers that share the file. */
+ * that neither a kill -9 nor a reused process number can leave a ghost, and it works across containers that share the
+ * file. */
 #ifndef REGION_FILE_H
 #define REGION_FILE_H
 
@@ -9,7 +10,8 @@
 
 #include "loom.h"
 
-/* Open or create the file at `path` and join its users. NULL with a sentence in `why` if it cannot be trusted or made. */
+/* Open or create the file at `path` and join its users. NULL with a sentence in `why` if it cannot be trusted or made.
+ */
 LOOM_API struct loom_region *loom_region_open(const char *path, char *why, size_t why_size);
 /* Leave it; the last one removes the file. */
 LOOM_API void loom_region_leave(struct loom_region *region);

@@ -21,7 +21,8 @@ struct loom_stream {
     struct loom_queue *queue;
     struct loom_slot *slot;
     int index;
-    atomic_uint users; /* the front end, and each kernel in flight */
+    atomic_uint users;  /* the front end, and each kernel in flight */
+    atomic_bool missed; /* launches that nobody needed to know of */
 };
 
 static struct {
@@ -40,10 +41,11 @@ uint64_t loom_now(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void say_once(const char *what) {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&said)) fprintf(stderr, "gpuloom: kernels run ungated: %s\n", what);
+/* Each kind of trouble once. */
+static void say(atomic_flag *said, const char *what, const char *why) {
+    if (!atomic_flag_test_and_set(said)) fprintf(stderr, "gpuloom: %s: %s\n", what, why);
 }
+static atomic_flag said_ungated = ATOMIC_FLAG_INIT, said_profile = ATOMIC_FLAG_INIT, said_priority = ATOMIC_FLAG_INIT;
 
 /* A share between 0 and 1; `otherwise` where it is not set or not one. */
 static double share_of(const char *name, double otherwise) {
@@ -60,18 +62,17 @@ static void stop_in_child(void) {
 }
 
 /* GPULOOM_KERNELS_REGION    file of the shared memory; without it nothing is gated
- * GPULOOM_KERNELS_PRIORITY  0 (highest) to 9; with commas: of the first queue, the second, ..., the last stands for the rest
- * GPULOOM_KERNELS_PROFILE   a profile of this program's kernels
- * GPULOOM_KERNELS_SLOWDOWN  how much lower priorities may slow this program down (0.1: 10 %)
- * GPULOOM_KERNELS_FLOOR     part of the device that higher priorities leave to this program
- * GPULOOM_KERNELS_RECORD    measure: append every kernel to this file, with the process number */
+ * GPULOOM_KERNELS_PRIORITY  0 (highest) to 9; with commas: of the first queue, the second, ..., the last stands for the
+ * rest GPULOOM_KERNELS_PROFILE   a profile of this program's kernels GPULOOM_KERNELS_SLOWDOWN  how much lower
+ * priorities may slow this program down (0.1: 10 %) GPULOOM_KERNELS_FLOOR     part of the device that higher priorities
+ * leave to this program GPULOOM_KERNELS_RECORD    measure: append every kernel to this file, with the process number */
 static void settings(void) {
     set.region = getenv("GPULOOM_KERNELS_REGION");
     set.priorities = getenv("GPULOOM_KERNELS_PRIORITY");
     set.profile = getenv("GPULOOM_KERNELS_PROFILE");
     set.record = getenv("GPULOOM_KERNELS_RECORD");
-    set.slowdown = share_of("GPULOOM_KERNELS_SLOWDOWN", 0.1);
-    set.floor = share_of("GPULOOM_KERNELS_FLOOR", 0.1);
+    set.slowdown = share_of("GPULOOM_KERNELS_SLOWDOWN", LOOM_SLOWDOWN_PPM / 1e6);
+    set.floor = share_of("GPULOOM_KERNELS_FLOOR", LOOM_FLOOR_PPM / 1e6);
     char text[512];
     if (set.record && *set.record) {
         snprintf(text, sizeof text, "%s.%d", set.record, (int)getpid());
@@ -79,7 +80,7 @@ static void settings(void) {
         if (!recorded) fprintf(stderr, "gpuloom: nothing is measured: %s: %s\n", text, strerror(errno));
     } else if (set.region && *set.region) {
         region = loom_region_open(set.region, text, sizeof text);
-        if (!region) say_once(text);
+        if (!region) say(&said_ungated, "kernels run ungated", text);
     }
     if (recorded || region) pthread_atfork(NULL, NULL, stop_in_child);
 }
@@ -93,14 +94,21 @@ int loom_next_priority(void) {
     unsigned number = atomic_fetch_add(&streams_opened, 1);
     const char *at = set.priorities ? set.priorities : "0";
     for (const char *comma; number > 0 && (comma = strchr(at, ',')); number--) at = comma + 1;
-    int priority = atoi(at);
-    return priority < 0 ? 0 : priority > LOOM_LOWEST ? LOOM_LOWEST : priority;
+    char *end;
+    long priority = strtol(at, &end, 10);
+    if (end != at && (*end == 0 || *end == ',') && priority >= 0 && priority <= LOOM_LOWEST) return (int)priority;
+    say(&said_priority, "GPULOOM_KERNELS_PRIORITY taken as 9", "expected numbers from 0 to 9, with commas");
+    return LOOM_LOWEST;
 }
 
-/* Of a profile only its kernels are needed here: kernel, id, launches, mean ns, mean gap ns, ... (see kernels/profile.py). */
+/* Of a profile only its kernels are needed here: kernel, id, launches, mean ns, mean gap ns, ... (see
+ * kernels/profile.py). */
 bool loom_stream_profile(struct loom_stream *stream, const char *path) {
     FILE *file = fopen(path, "re");
-    if (!file) return fprintf(stderr, "gpuloom: %s: %s\n", path, strerror(errno)), false;
+    if (!file) {
+        say(&said_profile, path, strerror(errno));
+        return false;
+    }
     char *line = NULL;
     size_t room = 0;
     while (getline(&line, &room, file) > 0) {
@@ -125,7 +133,7 @@ struct loom_stream *loom_stream_open(uint64_t device, int priority) {
     if (stream->index < 0 && loom_reap(region)) stream->index = loom_claim(region, device, (uint32_t)priority, name);
     stream->queue = stream->index >= 0 ? loom_queue_new(region, (uint32_t)stream->index) : NULL;
     if (!stream->queue) {
-        say_once("more queues or devices than there are slots");
+        say(&said_ungated, "kernels run ungated", "more queues or devices than there are slots");
         if (stream->index >= 0) loom_unclaim(region, stream->index);
         free(stream);
         return NULL;
@@ -157,8 +165,18 @@ void loom_stream_priority(struct loom_stream *stream, uint32_t priority) {
 }
 
 bool loom_stream_watched(struct loom_stream *stream) {
-    return stream && region && atomic_load_explicit(&region->policy, memory_order_relaxed) != LOOM_SHARE &&
-           loom_company(region, (uint32_t)stream->index) > 0;
+    if (!stream || !region) return false;
+    bool gates = atomic_load_explicit(&region->policy, memory_order_relaxed) != LOOM_SHARE;
+    if (gates && loom_company(region, (uint32_t)stream->index) > 0) return true;
+    atomic_store_explicit(&stream->missed, true, memory_order_relaxed);
+    return false;
+}
+
+/* Somebody must look for those who died while nobody waited for them: they still count as company, and as higher. */
+static void reap_now_and_then(struct loom_region *shared, uint64_t now) {
+    static _Atomic uint64_t next;
+    uint64_t due = atomic_load_explicit(&next, memory_order_relaxed);
+    if (now >= due && atomic_compare_exchange_strong(&next, &due, now + LOOK_FOR_DEAD_NS)) loom_reap(shared);
 }
 
 /* Until the bell rings, until `again`, or until it is time to look for the dead. */
@@ -171,9 +189,14 @@ static void sleep_until(struct loom_region *shared, uint32_t bell, uint64_t now,
 
 void loom_stream_launch(struct loom_stream *stream, uint64_t kernel) {
     struct loom_region *shared = region;
-    uint64_t again, now = loom_now(), looked = now;
+    uint64_t again, now = loom_now();
     atomic_fetch_add(&stream->users, 1);
+    if (shared) reap_now_and_then(shared, now);
     pthread_mutex_lock(&stream->lock);
+    if (atomic_load_explicit(&stream->missed, memory_order_relaxed)) {
+        atomic_store_explicit(&stream->missed, false, memory_order_relaxed);
+        loom_missed(stream->queue);
+    }
     bool go = loom_ask(stream->queue, kernel, now, &again);
     while (!go && shared) {
         uint32_t bell = atomic_load(&shared->bell);
@@ -182,13 +205,17 @@ void loom_stream_launch(struct loom_stream *stream, uint64_t kernel) {
         go = loom_ask(stream->queue, kernel, now, &again);
         if (go) break;
         pthread_mutex_unlock(&stream->lock);
+        reap_now_and_then(shared, now);
         sleep_until(shared, bell, now, again);
-        if (now - looked >= LOOK_FOR_DEAD_NS) {
-            loom_reap(shared);
-            looked = now;
-        }
         pthread_mutex_lock(&stream->lock);
     }
+    pthread_mutex_unlock(&stream->lock);
+}
+
+void loom_stream_launch_now(struct loom_stream *stream, uint64_t kernel) {
+    atomic_fetch_add(&stream->users, 1);
+    pthread_mutex_lock(&stream->lock);
+    loom_go(stream->queue, kernel, loom_now());
     pthread_mutex_unlock(&stream->lock);
 }
 
@@ -210,12 +237,21 @@ void loom_stream_ended(struct loom_stream *stream, uint64_t kernel, uint64_t ran
 
 bool loom_recording(void) { return recorded != NULL; }
 
-void loom_record(uint32_t queue, uint64_t kernel, const char *name, uint32_t dims, const uint64_t *grid, const uint64_t *block,
-                 uint64_t launched_ns, uint64_t ended_ns, uint64_t ran_ns, bool after_wait) {
+void loom_record_device(const char *name) {
+    pthread_mutex_lock(&record_lock);
+    if (recorded) fprintf(recorded, "device\t%s\n", name);
+    pthread_mutex_unlock(&record_lock);
+}
+
+void loom_record(uint32_t queue, uint64_t kernel, const char *name, uint32_t dims, const uint64_t *grid,
+                 const uint64_t *block, uint64_t launched_ns, uint64_t ended_ns, uint64_t ran_ns, bool after_wait) {
     char sizes[2][80] = {"", ""};
     for (uint32_t i = 0, at[2] = {0, 0}; i < dims && i < 3; i++) {
-        at[0] += (uint32_t)snprintf(sizes[0] + at[0], sizeof sizes[0] - at[0], "%s%llu", i ? "x" : "", (unsigned long long)grid[i]);
-        if (block) at[1] += (uint32_t)snprintf(sizes[1] + at[1], sizeof sizes[1] - at[1], "%s%llu", i ? "x" : "", (unsigned long long)block[i]);
+        at[0] += (uint32_t)snprintf(sizes[0] + at[0], sizeof sizes[0] - at[0], "%s%llu", i ? "x" : "",
+                                    (unsigned long long)grid[i]);
+        if (block)
+            at[1] += (uint32_t)snprintf(sizes[1] + at[1], sizeof sizes[1] - at[1], "%s%llu", i ? "x" : "",
+                                        (unsigned long long)block[i]);
     }
     pthread_mutex_lock(&record_lock);
     if (recorded)
