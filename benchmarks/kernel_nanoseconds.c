@@ -1,4 +1,5 @@
-/* For kernel_sharing.py: what a decision costs, and what a launch costs with its bookkeeping and the news of its end. */
+/* For kernel_sharing.py: what a decision costs, and what a launch costs with its bookkeeping and the news of its end.
+ */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,12 +4,16 @@ The device's worker thread lives on the first core, the host's threads on the la
 steals it.
 """
 
+import ctypes
 import json
 import os
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
+
+import kernel_tinygrad
 
 CORES = sorted(os.sched_getaffinity(0))
 
@@ -39,17 +43,17 @@ class Tenants:
     def make(
         self, tenant: str, network: str, batch: int, priority: int, profile: str | None = None
     ) -> dict[str, object]:
+        from gpuloom.kernels import networks
         from gpuloom.kernels.native import load
-        from gpuloom.kernels.networks import Network
-        from gpuloom.kernels.opencl import Queue
 
-        queue = Queue(self.device)
+        source: Any = kernel_tinygrad if network in kernel_tinygrad.NETWORKS else networks
+        queue = source.Queue(self.device)
         if os.environ.get("GPULOOM_KERNELS_REGION"):
             core = load()
             core.gpuloom_queue_priority(queue.handle, priority)
             if profile:
                 core.gpuloom_queue_profile(queue.handle, profile.encode())
-        made = Network(self.device, queue, network, batch)
+        made = source.Network(self.device, queue, network, batch)
         for _ in range(3):
             made.infer()
         self.networks[tenant] = made
@@ -95,6 +99,11 @@ class Tenants:
             self._stop.set()
         self._jobs.pop(tenant).join()
         return {"finished_ns": self._finished[tenant]}
+
+    def flush(self) -> dict[str, object]:
+        """What the layer has recorded, to its file."""
+        ctypes.CDLL(None).fflush(None)
+        return {}
 
     def nice(self, value: int) -> dict[str, object]:
         """Of every thread, as it counts on Linux."""
