@@ -32,7 +32,10 @@ PAUSES = {"steady": 2.0, "random": 2.0, "none": 0.0}
 LONGEST_RUN_S = 0.6
 """Short, so that the runs of one round meet the same machine."""
 RECORDED_S = 0.25
+LEARNING = 40
+"""Requests of a replay that are not counted: a real queue has learnt from the rounds before."""
 Span = tuple[int, int]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +103,11 @@ class Run:
     """The service beside the job."""
 
     latencies_ms: list[float]
+    lasted_ns: int
     during: int
     """Inferences of the job that ended meanwhile."""
-    low_device_share: float
-    """Part of the device that the job had meanwhile."""
+    low_ran_ns: int | None
+    """What the job had of the device meanwhile; None: where nothing is gated, nothing is counted."""
     job_ms: float
     """How long the whole job took."""
 
@@ -115,6 +119,8 @@ class Recorded:
     latencies_ms: list[float]
     service: Profile
     job: Profile
+    inference_ns: float
+    """Of the job, on the device."""
 
 
 @dataclass(slots=True)
@@ -142,7 +148,6 @@ class Pair:
         self.requests, self.inferences, self._recorded_inferences = 20, 0, 3 * job.ahead
         self._fit_recording()
         recorded = self.recorded([self.record(1)])[0]
-        self._inference_ns = sum(one.ran_ns for one in recorded.job.launches()) / self._recorded_inferences
         profiles = {"high": recorded.service, "low": recorded.job}
         for name, profile in profiles.items():
             write_profile(profile, folder / name)
@@ -167,12 +172,13 @@ class Pair:
         self.requests = int(np.clip(LONGEST_RUN_S * 1000 / cycle_ms, 6, 100))
         self.inferences = self.run(None, 2).during + self.job.ahead
 
-    def _pauses(self, seed: int) -> list[float]:
-        draw = np.random.default_rng(seed)
-        shape = (
-            draw.exponential(1.0, self.requests) if self.pauses == "random" else draw.uniform(0.95, 1.05, self.requests)
-        )
-        return [float(PAUSES[self.pauses] * self.exclusive_ms * one) for one in shape]
+    def _serve(self, host: Host, seed: int) -> dict[str, Any]:
+        """A run of the service. Its first request is not counted: it ends a silence that nobody could foresee."""
+        draw, count = np.random.default_rng(seed), self.requests + 1
+        shape = draw.exponential(1.0, count) if self.pauses == "random" else draw.uniform(0.95, 1.05, count)
+        pauses_ms = [float(PAUSES[self.pauses] * self.exclusive_ms * one) for one in shape]
+        served = host.ask("serve", tenant="high", pauses_ms=pauses_ms)
+        return served | {"latencies_ms": served["latencies_ms"][1:]}
 
     def prepare(self, mode: Mode) -> None:
         switch(self._shared, mode.policy)
@@ -182,23 +188,19 @@ class Pair:
             self.low.ask("nice", value=mode.nice)
 
     def alone(self, seed: int) -> list[float]:
-        found: list[float] = self.high.ask("serve", tenant="high", pauses_ms=self._pauses(seed))["latencies_ms"]
+        found: list[float] = self._serve(self.high, seed)["latencies_ms"]
         return found
 
     def run(self, inferences: int | None, seed: int) -> Run:
         """The service beside the job of so many inferences; None: for as long as the service lasts."""
         began = self.low.ask("start", tenant="low", inferences=inferences, ahead=self.job.ahead)["began_ns"]
         counted_ns = self._low_ran_ns()
-        served = self.high.ask("serve", tenant="high", pauses_ms=self._pauses(seed))
+        served = self._serve(self.high, seed)
         counted_ns = self._low_ran_ns() - counted_ns
         finished = self.low.ask("join", tenant="low", stop=inferences is None)["finished_ns"]
         during = sum(at <= served["ended_ns"] for at in finished)
-        low_ran_ns = counted_ns or during * self._inference_ns  # nothing is counted where nothing is gated
         return Run(
-            served["latencies_ms"],
-            during,
-            low_ran_ns / (served["ended_ns"] - began),
-            (finished[-1] - began) / 1e6,
+            served["latencies_ms"], served["ended_ns"] - began, during, counted_ns or None, (finished[-1] - began) / 1e6
         )
 
     def _low_ran_ns(self) -> int:
@@ -207,7 +209,7 @@ class Pair:
     def record(self, seed: int) -> tuple[list[float], Span, Span]:
         """Latencies of the service alone, and when it and the job alone ran: the kernels are in the recorder's file."""
         began = time.monotonic_ns()
-        served = self._recorder.ask("serve", tenant="high", pauses_ms=self._pauses(seed))["latencies_ms"]
+        served = self._serve(self._recorder, seed)["latencies_ms"]
         between = time.monotonic_ns()
         self._job_alone()
         return served, (began, between), (between, time.monotonic_ns())
@@ -215,10 +217,12 @@ class Pair:
     def recorded(self, spans: Sequence[tuple[list[float], Span, Span]]) -> list[Recorded]:
         self._recorder.ask("flush")
         records = [one for path in sorted(self._folder.glob("record.*")) for one in read_records(path)]
-        return [
-            Recorded(served, _profile(records, high, str(self.service)), _profile(records, low, str(self.job)))
-            for served, high, low in spans
-        ]
+        found = []
+        for served, high, low in spans:
+            service, job = _profile(records, high, str(self.service)), _profile(records, low, str(self.job))
+            ran_ns = sum(one.ran_ns for one in job.launches())
+            found.append(Recorded(served, service, job, ran_ns / self._recorded_inferences))
+        return found
 
 
 def _profile(records: list[Record], span: Span, name: str) -> Profile:
@@ -258,7 +262,7 @@ def compare(pair: Pair, modes: Sequence[Mode], rounds: int, order: random.Random
     return results
 
 
-def spread(values: Sequence[float]) -> dict[str, float | None]:
+def spread(values: "Sequence[float] | Floats") -> dict[str, float | None]:
     """Over the rounds: the median, its standard error by bootstrap, and the quartiles."""
     array = np.asarray(values, float)
     again = np.random.default_rng(1).choice(array, (400, len(array)))
@@ -285,6 +289,7 @@ def summary(pair: Pair, seen: Results) -> dict[str, Any]:
         "exclusive_p99_ms": round(float(np.quantile(np.concatenate(seen.alone), 0.99)), 3),
     }
     shared = seen.runs["share"]
+    parts = {mode: _device_shares(runs, seen.recorded) for mode, runs in seen.runs.items()}
     for mode, runs in seen.runs.items():
         latencies = np.concatenate([run.latencies_ms for run in runs])
         both = list(zip(shared, runs, strict=True))
@@ -294,10 +299,16 @@ def summary(pair: Pair, seen: Results) -> dict[str, Any]:
             "speedup_vs_share": spread(means["share"] / means[mode]),
             "ratio_to_exclusive": spread(means[mode] / exclusive),
             "low_job_ratio": spread([theirs.job_ms / ours.job_ms for theirs, ours in both]),
-            "low_rate_ratio": spread([ours.low_device_share / theirs.low_device_share for theirs, ours in both]),
-            "low_device_share": spread([run.low_device_share for run in runs]),
+            "low_rate_ratio": spread(parts[mode] / parts["share"]),
+            "low_device_share": spread(parts[mode]),
         }
     return row
+
+
+def _device_shares(runs: Sequence[Run], recorded: Sequence[Recorded]) -> Floats:
+    """What the job had of the device, in each round."""
+    pairs = list(zip(runs, recorded, strict=True))
+    return np.array([(run.low_ran_ns or run.during * alone.inference_ns) / run.lasted_ns for run, alone in pairs])
 
 
 def replayed(pair: Pair, seen: Results, modes: Sequence[Mode]) -> dict[str, Any]:
@@ -306,7 +317,7 @@ def replayed(pair: Pair, seen: Results, modes: Sequence[Mode]) -> dict[str, Any]
     not in a profile: it is the latency of the recorded run less that of its replay, and does not depend on company."""
     said: dict[str, list[float]] = {mode.name: [] for mode in modes}
     for recorded in seen.recorded:
-        service = Task("high", recorded.service, HIGH, pair.requests, SLOWDOWN, FLOOR, pair.launches)
+        service = Task("high", recorded.service, HIGH, LEARNING + pair.requests, SLOWDOWN, FLOOR, pair.launches)
         job = Task("low", recorded.job, LOW, None, SLOWDOWN, FLOOR)
         alone_ms = float(np.mean(recorded.latencies_ms))
         around_ms = alone_ms - _mean_ms(replay([service], Policy.SHARE)[0].latencies_ns)
@@ -325,4 +336,4 @@ def replayed(pair: Pair, seen: Results, modes: Sequence[Mode]) -> dict[str, Any]
 
 
 def _mean_ms(latencies_ns: Sequence[int]) -> float:
-    return float(np.mean(latencies_ns)) / 1e6
+    return float(np.mean(latencies_ns[LEARNING:])) / 1e6

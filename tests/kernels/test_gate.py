@@ -185,6 +185,14 @@ def test_a_filler_does_not_run_ahead_of_a_kernel_that_is_late(core_of: Make, ker
 
 
 @pytest.mark.parametrize("policy", GATED)
+def test_nobody_floods_the_device_before_the_higher_ones_first_launch(core_of: Make, policy: Policy) -> None:
+    core = core_of(policy, 0, 5)
+    core.expect(1, 2, MS, 0)
+    launched = sum(core.ask(1, 2, START + 1000 * step) for step in range(500))
+    assert launched <= 2
+
+
+@pytest.mark.parametrize("policy", GATED)
 def test_a_slot_that_hangs_holds_nobody_up_for_long(core_of: Make, policy: Policy) -> None:
     """Its process was stopped, or its kernel failed without a word: after a second it is not believed any more."""
     core = core_of(policy, 0, 5)

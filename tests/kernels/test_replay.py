@@ -141,7 +141,7 @@ def test_kernels_that_took_no_time_do_not_stop_the_clock(policy: Policy) -> None
 
 def test_too_little_simulated_time_is_an_error_that_says_what_to_do() -> None:
     task = Task("slow", sequence("a", [100] * 10, 500), 0, 50)
-    with pytest.raises(InputError, match=r"slow served 7 of 50 requests in the 0\.01 s of .* fewer \(--requests\)"):
+    with pytest.raises(InputError, match=r"slow served 6 of 50 requests in the 0\.01 s of .* fewer \(--requests\)"):
         replay([task], Policy.FILL, limit_ns=10 * MS)
 
 

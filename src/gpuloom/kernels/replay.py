@@ -144,7 +144,7 @@ class _Simulation:
     def run(self) -> list[Outcome]:
         began = self._now
         for host in self._hosts:
-            self._plan(host, self._now)
+            self._plan(host, self._now + host.next().host_ns)
         while self._events and any(h.finished_ns is None for h in self._hosts if h.task.requests is not None):
             self._now, _, kind, host = heapq.heappop(self._events)
             if self._now - began > self._limit_ns:

@@ -158,12 +158,12 @@ static bool fits(const struct loom_region *region, enum loom_policy policy, cons
             look_again(again, now, left, LOOK_MIN_NS, LOOK_MAX_NS);
             return false;
         }
-        uint64_t since = LOAD(other->idle_since);
-        if (since == 0) continue; /* has never launched anything */
+        uint64_t since = LOAD(other->idle_since); /* 0: it has never launched anything, so there is no gap to foresee */
         double idle_ns = now > since ? (double)(now - since) : 0;
-        if ((policy == LOOM_STRICT && wish->in_flight_ns > 0) ||
-            (policy == LOOM_FIKIT && !fikit_allows(other, wish, idle_ns)) ||
-            (policy == LOOM_FILL && !fill_allows(other, wish, idle_ns))) {
+        bool one_at_a_time = policy == LOOM_STRICT || (policy == LOOM_FIKIT && since == 0);
+        if ((one_at_a_time && wish->in_flight_ns > 0) ||
+            (policy == LOOM_FIKIT && since != 0 && !fikit_allows(other, wish, idle_ns)) ||
+            (policy == LOOM_FILL && since != 0 && !fill_allows(other, wish, idle_ns))) {
             double later = policy == LOOM_FIKIT ? (double)LOAD(other->fikit_gap_ns) - idle_ns : idle_ns / 4;
             look_again(again, now, later, RECHECK_MIN_NS, RECHECK_MAX_NS);
             return false;
