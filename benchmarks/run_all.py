@@ -39,6 +39,7 @@ COMMANDS: dict[str, list[object]] = {
         "provision_mig.py", "--profiles", DATA / "parvagpu" / "a100_mig_mps_profile.csv",
         "--scenarios", DATA / "parvagpu" / "scenarios.csv",
     ],
+    "kernel_sharing": ["kernel_sharing.py", "--rounds", 8],
     "speed": [
         "speed.py", "--philly", POLLUX / "philly.csv", "--profiles", POLLUX,
         "--workload", POLLUX / "workloads" / "workload-1.csv",

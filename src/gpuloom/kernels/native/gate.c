@@ -102,8 +102,9 @@ double loom_expected_delay(const uint32_t *gaps_us, uint32_t count, double elaps
 
 struct wish {
     const struct loom_slot *slot;
-    double length_ns, in_flight_ns,
-        owed; /* of the kernel; of what its queue has in flight; price that its floor pays */
+    double length_ns;    /* of the kernel */
+    double in_flight_ns; /* what its queue has in flight */
+    double owed;         /* the price that its floor pays */
     bool length_known;
 };
 
@@ -119,8 +120,8 @@ static void look_again(uint64_t *again, uint64_t now, double later_ns, double le
 static double repaid(const struct loom_slot *slot) { return fmax(LOAD(slot->slowdown_ppm) / 1e6, LEAST_REPAID); }
 
 static bool fill_allows(const struct loom_slot *higher, const struct wish *wish, double idle_ns) {
-    double fullness =
-        (double)LOAD(higher->budget_ns) / (repaid(higher) * BUDGET_WINDOW_NS); /* of its budget; below 0: a debt */
+    double full = repaid(higher) * BUDGET_WINDOW_NS;
+    double fullness = (double)LOAD(higher->budget_ns) / full; /* below 0: a debt */
     double price = clamp(fullness, 0, 1);
     if (wish->owed > price) price = wish->owed;
     uint32_t gaps_us[LOOM_GAPS], count = LOAD(higher->gap_count);
@@ -130,8 +131,7 @@ static bool fill_allows(const struct loom_slot *higher, const struct wish *wish,
     bool may_be_gone = longer_gaps(gaps_us, count, idle_ns, 0, &ignored) == 0;
     if (may_be_gone && price < GONE_PRICE) price = GONE_PRICE; /* no budget grows while nobody runs */
     double length_ns = wish->length_ns;
-    if (price <= 0)
-        length_ns *= 1 + clamp(-fullness, 0, DEEPEST_DEBT); /* what should fit did not: more room, for a while */
+    if (price <= 0) length_ns *= 1 + clamp(-fullness, 0, DEEPEST_DEBT); /* what should fit did not: more room */
     double with = loom_expected_delay(gaps_us, count, idle_ns, wish->in_flight_ns + length_ns);
     double without = loom_expected_delay(gaps_us, count, idle_ns, wish->in_flight_ns);
     return with - without <= price * wish->length_ns;
