@@ -17,7 +17,8 @@ import numpy as np
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 760, 440, 70, 60, 40, 20
 COLOURS = {"share": "#8a8a8a", "strict": "#c2571a", "fikit": "#7b4fa3", "fill": "#1f6fb2"}
-LATENCIES = (1, 1.2, 1.5, 2, 3, 5, 10, 20, 50)
+LATENCIES = (0.9, 1, 1.1, 1.2, 1.3, 1.5, 1.75, 2, 2.5, 3)
+LABELLED = {0.0: "0 %", 0.02: "2 %", 0.1: "fill, 10 %", 1.0: "100 %"}
 Point = tuple[float, float]
 
 
@@ -33,8 +34,10 @@ def middle(found: list[Point]) -> Point:
 
 
 def across(latency: float) -> float:
-    least, most = math.log(0.9), math.log(60)
-    return LEFT + (math.log(min(max(latency, 0.9), 60)) - least) / (most - least) * (WIDTH - LEFT - RIGHT)
+    """Higher ones stand at the right edge."""
+    least, most = math.log(LATENCIES[0]), math.log(LATENCIES[-1])
+    at = math.log(min(max(latency, LATENCIES[0]), LATENCIES[-1]))
+    return LEFT + (at - least) / (most - least) * (WIDTH - LEFT - RIGHT)
 
 
 def up(rate: float) -> float:
@@ -84,11 +87,15 @@ def picture(rows: list[dict[str, Any]]) -> str:
     lines.append(f'<path d="M{path}" fill="none" stroke="{COLOURS["fill"]}" stroke-width="2"/>')
     for slowdown, at in curve:
         lines.append(dot(at, COLOURS["fill"], 7 if slowdown == 0.1 else 4))
-        label = f"fill {slowdown:.0%}" if slowdown == 0.1 else f"{slowdown:.0%}"
-        lines.append(text(across(at[0]) - 8, up(at[1]) - 8, label, COLOURS["fill"], "end"))
-    for mode in ("share", "strict", "fikit"):
+    for slowdown, label in LABELLED.items():
+        at = dict(curve)[slowdown]
+        lines.append(text(across(at[0]) - 9, up(at[1]) - 9, label, COLOURS["fill"], "end"))
+    for mode in ("strict", "fikit"):
         at = middle(points(rows, mode))
         lines += [dot(at, COLOURS[mode], 7), text(across(at[0]) + 11, up(at[1]) + 4, mode, COLOURS[mode], "start")]
+    shared = middle(points(rows, "share"))
+    lines.append(dot(shared, COLOURS["share"], 7))
+    lines.append(text(WIDTH - RIGHT - 11, up(shared[1]) - 12, f"share: {shared[0]:.1f} →", COLOURS["share"], "end"))
     body = "\n".join(lines)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">\n'

@@ -4,15 +4,16 @@
     python benchmarks/kernel_sharing.py --part two_queues --rounds 8
 
 The device is PoCL on one core; both cores are kept awake by loops of idle priority. Services are the example networks
-with one input, jobs the same networks with four, and a large one: all pairs. In each round every pair runs alone, under
-each policy, and once more alone with every kernel recorded, for `fikit` and for replay, in random order; ratios are of
-one round, and medians over the rounds. A service waits for its answer, pauses, and asks again: `two_queues` and
+with one input, jobs the same networks with four, and a large one: all pairs. In each round every pair runs alone,
+under each policy, and once more alone with every kernel recorded, for `fikit` and for replay, in random order; ratios
+are of one round, and medians over the rounds. A service waits for its answer, pauses, and asks again: `two_queues` and
 `two_processes` pause for twice its exclusive latency, within 5 %; `random` has that mean and an exponential
-distribution; `busy` never pauses. The first request of a run is not counted. The job is as long as what it gets done
-beside the service under default sharing, so that it is there throughout under every policy; its time is that of the
-whole job, also after the service is done (low_job_ratio); low_device_share is what it has of the device while the
-service is there, and low_rate_ratio that relative to default sharing. `frontier` lets others slow the service down by
-little and by much. `tinygrad` has networks that nobody looked at while the policy was made (needs tinygrad 0.14).
+distribution. The first request of a run is not counted. The job is as long as what it gets done beside the service
+under default sharing, so that it is there throughout under every policy; its time is that of the whole job, also after
+the service is done (low_job_ratio); low_device_share is what it has of the device while the service is there, and
+low_rate_ratio that relative to default sharing. `frontier` lets others slow the service down by little and by much. In
+`floor` the service never pauses, for seconds: what does the job have of the device? `tinygrad` has networks that
+nobody looked at while the policy was made (needs tinygrad 0.14).
 """
 
 import argparse
@@ -54,6 +55,7 @@ JOBS = (*(Network(name, 4) for name in ("mlp", "conv", "resnet", "transformer"))
 HELD_OUT_SERVICES = tuple(Network(name, 1) for name in kernel_tinygrad.NETWORKS)
 HELD_OUT_JOBS = (Network("tg-mlp", 64), Network("tg-resnet", 8), Network("tg-gru", 8))  # building all six takes long
 POLICIES = tuple(Mode(policy.name.lower(), policy) for policy in Policy)
+FLOOR_RUN_S = 4.0
 NICE = Mode("nice", Policy.SHARE, nice=19)
 SWEEP = tuple(Mode(f"fill_{slowdown}", Policy.FILL, slowdown) for slowdown in (0.0, 0.02, 0.05, 0.2, 0.4, 1.0))
 
@@ -70,7 +72,6 @@ class Part:
 PARTS = {
     "two_queues": Part(1, "steady"),
     "random": Part(1, "random"),
-    "busy": Part(1, "none"),
     "two_processes": Part(2, "steady", (*POLICIES, NICE)),
     "tinygrad": Part(1, "steady", services=HELD_OUT_SERVICES, jobs=HELD_OUT_JOBS),
     "frontier": Part(1, "steady", (*POLICIES, *SWEEP)),
@@ -193,6 +194,24 @@ def overhead(rounds: int, seed: int) -> dict[str, Any]:
     return {"networks": rows, "median_ratio": medians, "nanoseconds": nanoseconds()}
 
 
+def floors() -> list[dict[str, Any]]:
+    """What a job has of the device beside a service that never pauses, under `fill`."""
+    rows = []
+    fill = next(mode for mode in POLICIES if mode.name == "fill")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        region = Path(folder) / "region"
+        with joined(region) as shared:
+            for service in SERVICES:
+                for job in JOBS:
+                    with pair_of(service, job, "none", shared, region, 1) as pair:
+                        pair.prepare(fill)
+                        pair.requests = round(FLOOR_RUN_S * 1000 / pair.exclusive_ms)
+                        run = pair.run(None, 1)
+                    share = round((run.low_ran_ns or 0) / run.lasted_ns, 4)
+                    rows.append({"high": str(service), "low": str(job), "low_device_share": share})
+    return rows
+
+
 def nanoseconds() -> dict[str, float]:
     """Of a decision, and of a launch with all that belongs to it, in a C program."""
     import gpuloom
@@ -228,7 +247,7 @@ def circumstances() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["all", *PARTS, "overhead"], default="all")
+    parser.add_argument("--part", choices=["all", *PARTS, "overhead", "floor"], default="all")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pairs", help="Only these, such as conv-1/mlp-4,mlp-1/conv-4.")
@@ -236,7 +255,7 @@ def main() -> None:
     given = parser.parse_args()
     wanted = set(given.pairs.split(",")) if given.pairs else None
     result: dict[str, Any] = {"circumstances": circumstances()}
-    for name in (*PARTS, "overhead"):
+    for name in (*PARTS, "overhead", "floor"):
         if given.part not in ("all", name):
             continue
         if given.part == "all" and name == "tinygrad" and find_spec("tinygrad") is None:
@@ -244,6 +263,8 @@ def main() -> None:
         with awake():
             if name == "overhead":
                 result[name] = overhead(max(given.rounds, 2), given.seed)
+            elif name == "floor":
+                result[name] = floors()
             else:
                 result[name] = measure(PARTS[name], given.rounds, given.seed, wanted)
                 result[f"{name}_summary"] = totals(result[name])

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuloom.kernels.native import Region
-from gpuloom.kernels.session import Settings, environment, joined, snapshot
+from gpuloom.kernels.session import Settings, environment, joined
+from gpuloom.kernels.watch import snapshot
 
 MAIN = "from gpuloom.cli.main import main; main()"
 NETWORKS = ("mlp", "conv", "resnet", "transformer")

@@ -11,7 +11,8 @@ import pytest
 
 from gpuloom.errors import InputError
 from gpuloom.kernels.native import Policy, Region
-from gpuloom.kernels.session import joined, snapshot, switch
+from gpuloom.kernels.session import joined, switch
+from gpuloom.kernels.watch import snapshot
 
 MEMBER = """
 import ctypes, os, sys

@@ -9,19 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpuloom.kernels.native import Policy, Region
-from gpuloom.kernels.session import (
-    COUNTERS,
-    LONGEST_NAME,
-    Look,
-    Settings,
-    environment,
-    joined,
-    look,
-    program_of,
-    rates,
-    short_command,
-    snapshot,
-)
+from gpuloom.kernels.session import Settings, environment, joined
+from gpuloom.kernels.watch import COUNTERS, LONGEST_NAME, Look, look, program_of, rates, short_command, snapshot
 
 from .conftest import MS, Core
 

@@ -164,7 +164,8 @@ def top(
     import sys
     import time
 
-    from gpuloom.kernels.session import default_region, joined, look, policy_of, snapshot
+    from gpuloom.kernels.session import default_region, joined, policy_of
+    from gpuloom.kernels.watch import look, snapshot
 
     path = region or default_region()
     if not path.exists():
