@@ -153,3 +153,12 @@ def test_the_rate_alone_is_what_replay_gives_it_alone() -> None:
     for one in (task, slow):
         (outcome,) = replay([one], Policy.SHARE)
         assert outcome.ran_ns / outcome.finished_ns == pytest.approx(rate_alone(one), rel=0.01)
+
+
+@pytest.mark.parametrize("kernel_us", [300, 4000])
+def test_a_job_has_its_floor_beside_a_service_that_never_pauses(kernel_us: int) -> None:
+    """Also where it wakes up late, each time: what it is owed meanwhile is not forgotten. Less the first 50 ms."""
+    high = Task("high", sequence("high", [100] * 10, 0), 0, 4000)
+    low = Task("low", sequence("low", [kernel_us] * 20, 0), 5, None, floor=0.1)
+    _, beside = replay([high, low], Policy.FILL)
+    assert beside.ran_ns >= 0.1 * (beside.finished_ns - 60 * MS)

@@ -26,6 +26,7 @@
 #define LEAST_REPAID 0.01           /* who allows no slowdown at all still forgives, at this part of its running time */
 #define MOST_FLOORS 0.5             /* of a device, all floors together */
 #define OWED_NS 50000000.0          /* so long below its floor, a slot takes any gap */
+#define MOST_OWED_NS 75000000.0     /* more is forgotten; above OWED_NS, so that waking up late loses nothing */
 #define GONE_PRICE 0.05             /* of a slot that is idle for longer than ever, whatever its budget */
 #define AHEAD_NS 300000u            /* work that a filler keeps in flight, so that its wake-ups do not show */
 #define FIKIT_EPSILON_NS 10000u     /* smaller gaps are not worth filling */
@@ -218,7 +219,7 @@ static void settle_credit(struct loom_queue *queue, uint64_t now) {
     bool wants = queue->in_flight != 0 || LOAD(queue->slot->waiting_since) != 0;
     queue->floor = floor_of(queue->region, queue->slot);
     if (wants && now > queue->credited_at) queue->credit_ns += queue->floor * (double)(now - queue->credited_at);
-    queue->credit_ns = fmin(queue->credit_ns, queue->floor * OWED_NS);
+    queue->credit_ns = fmin(queue->credit_ns, queue->floor * MOST_OWED_NS);
     queue->credited_at = now;
 }
 
@@ -299,7 +300,7 @@ bool loom_ask(struct loom_queue *queue, uint64_t kernel, uint64_t now, uint64_t 
     bool overdue = now - asked_at >= LONGEST_WAIT_NS;
     bool due = wish.owed >= 1;                      /* its floor is not the others' to give */
     double lead_ns = AHEAD_NS + (double)length / 2; /* the longer the kernels, the less sure is their end */
-    if (due) lead_ns = fmax(lead_ns, queue->credit_ns);
+    if (due) lead_ns = fmax(lead_ns, queue->floor * OWED_NS);
     if (!known->runs.count && !known->from_profile) lead_ns = 0; /* nobody knows how long: not behind another one */
     bool ahead = policy == LOOM_FILL && wish.in_flight_ns > lead_ns;
     if (ahead) look_again(again, now, wish.in_flight_ns - lead_ns, LOOK_MIN_NS, LOOK_MAX_NS);
