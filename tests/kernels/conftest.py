@@ -1,4 +1,4 @@
-"""A core for each test (shared memory in plain memory, time as an argument), and OpenCL runtimes where they are."""
+"""A core for each test (shared memory in plain memory, time as an argument), CUDA's stand-in, OpenCL runtimes."""
 
 import ctypes
 import os
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuloom.kernels.native import U64, Policy, Region, Slot, load
+
+from .cuda_world import Tools, World, make_tools, open_world
 
 MS = 1_000_000
 """In nanoseconds."""
@@ -77,6 +79,17 @@ def core_of() -> Iterator[object]:
     yield make
     for core in made:
         core.close()
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
+    return make_tools(tmp_path_factory.mktemp("cuda"))
+
+
+@pytest.fixture
+def world(tools: Tools, tmp_path: Path) -> Iterator[World]:
+    with open_world(tools, tmp_path) as world:
+        yield world
 
 
 @pytest.fixture(params=["pocl", "intel"])

@@ -6,8 +6,6 @@ stand-in: nothing here has run on an NVIDIA driver.
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,13 +14,10 @@ from gpuloom.kernels.native import Slot
 from .cuda_world import (
     GUARD_S,
     PROGRAMS,
-    Tools,
     World,
     compile_c,
     compile_hook,
     compile_standin,
-    make_tools,
-    open_world,
     wait_until,
 )
 
@@ -38,17 +33,6 @@ SCENARIOS = (
     "capture",
     "entries",
 )
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
-    return make_tools(tmp_path_factory.mktemp("cuda"))
-
-
-@pytest.fixture
-def world(tools: Tools, tmp_path: Path) -> Iterator[World]:
-    with open_world(tools, tmp_path) as world:
-        yield world
 
 
 def has_waited(slot: Slot) -> bool:

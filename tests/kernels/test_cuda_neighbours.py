@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,27 +12,13 @@ from .cuda_world import (
     NATIVE,
     PROGRAMS,
     ROOT,
-    Tools,
     World,
     compile_c,
     compile_hook,
     compile_standin,
-    make_tools,
-    open_world,
 )
 
 BEHIND = "libcuda_behind.so"
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
-    return make_tools(tmp_path_factory.mktemp("cuda"))
-
-
-@pytest.fixture
-def world(tools: Tools, tmp_path: Path) -> Iterator[World]:
-    with open_world(tools, tmp_path) as world:
-        yield world
 
 
 def build(folder: Path, *settings: str) -> Path:
