@@ -39,9 +39,11 @@ from gpuloom.kernels.native import Policy, library_path
 from gpuloom.kernels.session import Settings, environment, joined, switch
 from kernel_pairs import (
     PAUSES,
+    Floats,
     Host,
     Mode,
     Network,
+    Pair,
     compare,
     hosting,
     pair_of,
@@ -81,30 +83,33 @@ PARTS = {
 def measure(part: Part, rounds: int, seed: int, wanted: set[str] | None) -> list[dict[str, Any]]:
     """A row for each pair."""
     order = random.Random(seed)
-    pairs = [
-        (service, job) for service in part.services for job in part.jobs if not wanted or f"{service}/{job}" in wanted
-    ]
     rows = []
-    if not pairs:
-        raise SystemExit(
-            f"no such pair: expected some of {', '.join(f'{s}/{j}' for s in part.services for j in part.jobs)}"
-        )
+    for pair in pairs_of(part, wanted):
+        seen = compare(pair, part.modes, rounds, order)
+        row = summary(pair, seen)
+        row |= {
+            name: row["fill_detail"][name]["median"]
+            for name in ("speedup_vs_share", "ratio_to_exclusive", "low_job_ratio", "low_rate_ratio")
+        }
+        if part.processes == 1:
+            row["replay"] = replayed(pair, seen, POLICIES)
+        rows.append(row)
+        progress(row)
+    return rows
+
+
+def pairs_of(part: Part, wanted: set[str] | None) -> Iterator[Pair]:
+    """One after another, each in processes of its own."""
+    pairs = {f"{service}/{job}": (service, job) for service in part.services for job in part.jobs}
+    chosen = [both for name, both in pairs.items() if not wanted or name in wanted]
+    if not chosen:
+        raise SystemExit(f"no such pair: expected some of {', '.join(pairs)}")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         region = Path(folder) / "region"
         with joined(region) as shared:
-            for service, job in pairs:
+            for service, job in chosen:
                 with pair_of(service, job, part.pauses, shared, region, part.processes) as pair:
-                    seen = compare(pair, part.modes, rounds, order)
-                    row = summary(pair, seen)
-                    row |= {
-                        name: row["fill_detail"][name]["median"]
-                        for name in ("speedup_vs_share", "ratio_to_exclusive", "low_job_ratio", "low_rate_ratio")
-                    }
-                    if part.processes == 1:
-                        row["replay"] = replayed(pair, seen, POLICIES)
-                rows.append(row)
-                progress(row)
-    return rows
+                    yield pair
 
 
 @contextmanager
@@ -126,7 +131,7 @@ def awake() -> Iterator[None]:
 def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Over the pairs, of each pair's median over the rounds."""
 
-    def of(mode: str, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def of(mode: str, name: str) -> Floats:
         return np.array([row[f"{mode}_detail"][name]["median"] for row in rows])
 
     if not rows:
@@ -137,6 +142,11 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             f"{name}_median": round(float(np.median(of(mode, name))), 3) for name in rows[0][f"{mode}_detail"]
         }
         found[mode]["ratio_to_exclusive_worst"] = round(float(of(mode, "ratio_to_exclusive").max()), 3)
+        p99 = [row[f"{mode}_p99_ms"] / row["exclusive_p99_ms"] for row in rows]
+        found[mode] |= {
+            "p99_to_exclusive_median": round(float(np.median(p99)), 3),
+            "p99_to_exclusive_worst": round(max(p99), 3),
+        }
         for name in ("low_job_ratio", "low_rate_ratio", "low_device_share"):
             found[mode][f"{name}_least"] = round(float(of(mode, name).min()), 3)
     costly = of("share", "ratio_to_exclusive") >= 1.4
@@ -194,21 +204,15 @@ def overhead(rounds: int, seed: int) -> dict[str, Any]:
     return {"networks": rows, "median_ratio": medians, "nanoseconds": nanoseconds()}
 
 
-def floors() -> list[dict[str, Any]]:
+def floors(wanted: set[str] | None) -> list[dict[str, Any]]:
     """What a job has of the device beside a service that never pauses, under `fill`."""
     rows = []
-    fill = next(mode for mode in POLICIES if mode.name == "fill")
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        region = Path(folder) / "region"
-        with joined(region) as shared:
-            for service in SERVICES:
-                for job in JOBS:
-                    with pair_of(service, job, "none", shared, region, 1) as pair:
-                        pair.prepare(fill)
-                        pair.requests = round(FLOOR_RUN_S * 1000 / pair.exclusive_ms)
-                        run = pair.run(None, 1)
-                    share = round((run.low_ran_ns or 0) / run.lasted_ns, 4)
-                    rows.append({"high": str(service), "low": str(job), "low_device_share": share})
+    for pair in pairs_of(Part(1, "none"), wanted):
+        pair.prepare(Mode("fill", Policy.FILL))
+        pair.requests = round(FLOOR_RUN_S * 1000 / pair.exclusive_ms)
+        run = pair.run(None, 1)
+        share = round((run.low_ran_ns or 0) / run.lasted_ns, 4)
+        rows.append({"high": str(pair.service), "low": str(pair.job), "low_device_share": share})
     return rows
 
 
@@ -264,7 +268,7 @@ def main() -> None:
             if name == "overhead":
                 result[name] = overhead(max(given.rounds, 2), given.seed)
             elif name == "floor":
-                result[name] = floors()
+                result[name] = floors(wanted)
             else:
                 result[name] = measure(PARTS[name], given.rounds, given.seed, wanted)
                 result[f"{name}_summary"] = totals(result[name])

@@ -5,11 +5,13 @@
  *
  * One device. Each stream is a queue with a thread of its own that takes its operations in order. The device runs one
  * kernel at a time, whichever process it is of: a robust mutex in the file $STANDIN_CUDA_DEVICE sees to that. Kernels
- * are known by name: add..., spin_<n>us   x = 31 * x + value, to the first number of the buffer (so that the order
- * shows), for n microseconds hold...              the same, and then runs until the second number of the buffer is not
- * 0 fault...             kills the context, as a wrong address would; "fault at once" does so before its launch
- * returns; the error is $STANDIN_CUDA_FAULT, or CUDA_ERROR_LAUNCH_FAILED Parameters: the buffer (CUdeviceptr), the
- * value (long long). Device memory is the process' own.
+ * are known by name:
+ *   add..., spin_<n>us   x = 31 * x + value, to the first number of the buffer (so that the order shows), for n
+ *                        microseconds
+ *   hold...              the same, and then runs until the second number of the buffer is not 0
+ *   fault...             kills the context, as a wrong address would; "fault at once" does so before its launch
+ *                        returns; the error is $STANDIN_CUDA_FAULT, or CUDA_ERROR_LAUNCH_FAILED
+ * Parameters: the buffer (CUdeviceptr), the value (long long). Device memory is the process' own.
  *
  * $STANDIN_CUDA_IS says what is unusual about the driver: "unmanaged" (no concurrent access to managed memory) or
  * "green" (the default streams are said to be of another context than the current one). */

@@ -16,10 +16,8 @@
 #define LOOM_API __attribute__((visibility("default")))
 
 enum { LOOM_VERSION = 1, LOOM_SLOTS = 64, LOOM_DEVICES = 16, LOOM_GAPS = 32, LOOM_NAME = 24, LOOM_LOWEST = 9 };
-enum {
-    LOOM_SLOWDOWN_PPM = 100000,
-    LOOM_FLOOR_PPM = 100000
-}; /* of a slot that does not say; kernels/__init__.py has the same */
+/* Of a slot that does not say; kernels/__init__.py has the same. */
+enum { LOOM_SLOWDOWN_PPM = 100000, LOOM_FLOOR_PPM = 100000 };
 #define LOOM_MAGIC 0x6d6f6f6c75706721u /* "!gpuloom", little endian */
 
 enum loom_policy {

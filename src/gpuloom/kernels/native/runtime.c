@@ -62,10 +62,11 @@ static void stop_in_child(void) {
 }
 
 /* GPULOOM_KERNELS_REGION    file of the shared memory; without it nothing is gated
- * GPULOOM_KERNELS_PRIORITY  0 (highest) to 9; with commas: of the first queue, the second, ..., the last stands for the
- * rest GPULOOM_KERNELS_PROFILE   a profile of this program's kernels GPULOOM_KERNELS_SLOWDOWN  how much lower
- * priorities may slow this program down (0.1: 10 %) GPULOOM_KERNELS_FLOOR     part of the device that higher priorities
- * leave to this program GPULOOM_KERNELS_RECORD    measure: append every kernel to this file, with the process number */
+ * GPULOOM_KERNELS_PRIORITY  0 (highest) to 9; with commas: of the first queue, the second, ...; the last for the rest
+ * GPULOOM_KERNELS_PROFILE   a profile of this program's kernels
+ * GPULOOM_KERNELS_SLOWDOWN  how much lower priorities may slow this program down (0.1: 10 %)
+ * GPULOOM_KERNELS_FLOOR     part of the device that higher priorities leave to this program
+ * GPULOOM_KERNELS_RECORD    measure: append every kernel to this file, with the process number */
 static void settings(void) {
     set.region = getenv("GPULOOM_KERNELS_REGION");
     set.priorities = getenv("GPULOOM_KERNELS_PRIORITY");
