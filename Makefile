@@ -10,7 +10,7 @@ help:
 	@echo "make test    linters, types, import contracts and all tests"
 	@echo "make bench   every benchmark of benchmarks/, as JSON (needs the data folder)"
 
-NATIVE := CMakeLists.txt $(wildcard src/gpuloom/kernels/native/*.[ch])
+NATIVE := CMakeLists.txt $(wildcard src/gpuloom/kernels/csrc/*.[ch])
 
 $(STAMP): pyproject.toml $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuloom needs Python 3.11 or newer"; exit 1; }
@@ -34,7 +34,7 @@ types: $(STAMP)
 # A real OpenCL device for the tests of kernel-level sharing; without it they are skipped, and say so.
 OPENCL := $(VENV)/.opencl
 $(OPENCL): $(STAMP)
-	@sh tests/standin/install-opencl.sh
+	@sh tests/install-packages.sh
 	@touch $@
 
 # A second OpenCL runtime, from PyPI, without root: 700 MB. Then: GPULOOM_TEST_INTEL_OPENCL=.venv-intel-opencl make test

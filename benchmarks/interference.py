@@ -42,15 +42,15 @@ from statistics import mean, stdev
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.gpulets_model import GpuletsService, fit_gpulets, measured_services, profiled_services
-from gpuloom.perf.igniter_fit import fit_igniter
-from gpuloom.perf.igniter_model import IgniterModel
-from gpuloom.perf.interference import Crowd, Floats, InterferenceModel, Latencies
-from gpuloom.perf.pair_errors import Pairs, containing, models_of, without
-from gpuloom.perf.sharing_fit import FORMS, SHIPPED, Form, calibrate, fit_form
-from gpuloom.perf.solo_table import SoloTable
-from gpuloom.work.service_pairs import MeasuredServices, PairRow, read_gpulets_folder, read_solo_and_pairs
-from gpuloom.work.service_profiles import RUNS, Profiles, read_service_profiles
+from gpuloom.perf.sharing.alone_table import SoloTable
+from gpuloom.perf.sharing.fit import FORMS, SHIPPED, Form, calibrate, fit_form
+from gpuloom.perf.sharing.gpulets import GpuletsService, fit_gpulets, measured_services, profiled_services
+from gpuloom.perf.sharing.igniter import IgniterModel
+from gpuloom.perf.sharing.igniter_fit import fit_igniter
+from gpuloom.perf.sharing.interference import Crowd, Floats, InterferenceModel, Latencies
+from gpuloom.perf.sharing.pairs import Pairs, containing, models_of, without
+from gpuloom.work.measured.service_pairs import MeasuredServices, PairRow, read_gpulets_folder, read_solo_and_pairs
+from gpuloom.work.measured.service_profiles import RUNS, Profiles, read_service_profiles
 
 Rows = Sequence[PairRow]
 Fit = Callable[[Rows], InterferenceModel]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from gpuloom.kernels import FLOOR, SLOWDOWN
-from gpuloom.kernels.native import Policy, Region
+from gpuloom.kernels.core import Policy, Region
 from gpuloom.kernels.profile import Profile, write_profile
 from gpuloom.kernels.record import Record, read_records, runs_of
 from gpuloom.kernels.replay import Task, replay

@@ -35,7 +35,7 @@ import numpy as np
 
 import kernel_tinygrad
 from gpuloom.kernels import FLOOR, SLOWDOWN
-from gpuloom.kernels.native import Policy, library_path
+from gpuloom.kernels.core import Policy, library_path
 from gpuloom.kernels.session import Settings, environment, joined, switch
 from kernel_pairs import (
     PAUSES,
@@ -220,7 +220,7 @@ def nanoseconds() -> dict[str, float]:
     """Of a decision, and of a launch with all that belongs to it, in a C program."""
     import gpuloom
 
-    native = Path(gpuloom.__file__).parent / "kernels" / "native"
+    native = Path(gpuloom.__file__).parent / "kernels" / "csrc"
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         program = Path(folder) / "ns"
         sources = [str(native / name) for name in ("slots.c", "gate.c", "learn.c", "region_file.c", "runtime.c")]

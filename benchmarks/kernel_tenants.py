@@ -44,7 +44,7 @@ class Tenants:
         self, tenant: str, network: str, batch: int, priority: int, profile: str | None = None
     ) -> dict[str, object]:
         from gpuloom.kernels import networks
-        from gpuloom.kernels.native import load
+        from gpuloom.kernels.core import load
 
         source: Any = kernel_tinygrad if network in kernel_tinygrad.NETWORKS else networks
         queue = source.Queue(self.device)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpuloom.perf.gpulets_model import GpuletsService
-from gpuloom.perf.interference import Crowd, Floats, Latencies
-from gpuloom.perf.pair_errors import Pairs, left_out_reach
-from gpuloom.perf.reach import Reach
-from gpuloom.work.service_pairs import PairRow
+from gpuloom.perf.sharing.gpulets import GpuletsService
+from gpuloom.perf.sharing.interference import Crowd, Floats, Latencies
+from gpuloom.perf.sharing.intervals import Reach
+from gpuloom.perf.sharing.pairs import Pairs, left_out_reach
+from gpuloom.work.measured.service_pairs import PairRow
 
 SHARPNESS = 2.0
 

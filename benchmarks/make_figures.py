@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import NormalDist, linear_regression
 
 from gpuloom.errors import InputError
-from gpuloom.work.figures import SHIPPED, Durations, figures_from_csv
+from gpuloom.work.measured.figures import SHIPPED, Durations, figures_from_csv
 from gpuloom.work.traces import read_trace
 from gpuloom.work.traces.miso import read_templates
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuloom.perf.queueing import Batching, BatchTimes, Poisson, latency_of
+from gpuloom.perf.queueing.latency import Batching, BatchTimes, Poisson, latency_of
 from gpuloom.provision.poisson_law import PoissonTable
-from gpuloom.work.queue_figures import SHIPPED
+from gpuloom.work.measured.queue_figures import SHIPPED
 
 PERCENT = 99.0
 BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)

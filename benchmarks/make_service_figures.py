@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from gpuloom.errors import InputError
-from gpuloom.perf.igniter_fit import fit_igniter
-from gpuloom.perf.sharing_fit import calibrate
-from gpuloom.work.service_figures import SHIPPED
-from gpuloom.work.service_pairs import read_solo_and_pairs
-from gpuloom.work.service_profiles import RUNS, read_service_profiles
+from gpuloom.perf.sharing.fit import calibrate
+from gpuloom.perf.sharing.igniter_fit import fit_igniter
+from gpuloom.work.measured.service_figures import SHIPPED
+from gpuloom.work.measured.service_pairs import read_solo_and_pairs
+from gpuloom.work.measured.service_profiles import RUNS, read_service_profiles
 
 DIGITS = 7
 """Significant ones: more than the measurements have."""

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuloom.cli.inputs import parse_seeds
-from gpuloom.policies.miso_tuning import LEVERS
-from gpuloom.sim.compare import Task, mean_and_error, run_all
+from gpuloom.policies.miso.tuning import LEVERS
+from gpuloom.sim.compare.runs import Task, mean_and_error, run_all
 from gpuloom.sim.scenario import Inputs
 
 GUESSES = 2.0

@@ -27,14 +27,14 @@ from statistics import fmean, stdev
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.set_net import Recipe
-from gpuloom.perf.slice_errors import Errors, judge, small_slice_fit, together
-from gpuloom.perf.slice_training import train, train_trend
-from gpuloom.perf.slices import SlicePredictor, relative_latencies, speeds_from, trend_outputs
-from gpuloom.perf.training_table import Bools, Table, probe_of
-from gpuloom.work.figures import load_figures
-from gpuloom.work.mps_mixes import MeasuredMix, read_mixes
-from gpuloom.work.predictor_weights import load_weights
+from gpuloom.perf.slices.errors import Errors, judge, small_slice_fit, together
+from gpuloom.perf.slices.net import Recipe
+from gpuloom.perf.slices.predictor import SlicePredictor, relative_latencies, speeds_from, trend_outputs
+from gpuloom.perf.slices.table import Bools, Table, probe_of
+from gpuloom.perf.slices.training import train, train_trend
+from gpuloom.work.measured.figures import load_figures
+from gpuloom.work.measured.mps_mixes import MeasuredMix, read_mixes
+from gpuloom.work.measured.predictor_weights import load_weights
 
 FOLDS = 5
 FIGURES = load_figures().workloads

@@ -22,11 +22,11 @@ from math import log
 
 import numpy as np
 
-from gpuloom.perf.batching import Batching
-from gpuloom.provision.confirm import p99_ms, times_on
+from gpuloom.perf.queueing.batching import Batching
+from gpuloom.provision.demand import Pattern, Problem, shipped_offer
 from gpuloom.provision.plan import ServicePlan
-from gpuloom.provision.problem import Pattern, Problem, shipped_offer
-from gpuloom.provision.registry import strategy
+from gpuloom.provision.shares.confirm import p99_ms, times_on
+from gpuloom.provision.strategies import strategy
 from gpuloom.work.model import Service
 
 SIZES = (100, 1_000, 10_000)

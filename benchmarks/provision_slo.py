@@ -23,16 +23,16 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuloom.provision.confirm import times_on
-from gpuloom.provision.igniter import provision as igniter
+from gpuloom.provision.demand import Offer, Pattern, Problem, shipped_offer
+from gpuloom.provision.peers.igniter import provision as igniter
 from gpuloom.provision.plan import ServicePlan
-from gpuloom.provision.problem import Offer, Pattern, Problem, shipped_offer
-from gpuloom.provision.registry import STRATEGIES, strategy
+from gpuloom.provision.shares.confirm import times_on
+from gpuloom.provision.strategies import STRATEGIES, strategy
 from gpuloom.sim.service_world import MeasuredModel, measured_model, measured_tables, verify
+from gpuloom.work.measured.service_figures import load_service_figures
+from gpuloom.work.measured.service_pairs import read_solo_and_pairs
+from gpuloom.work.measured.service_profiles import RUNS
 from gpuloom.work.model import Service
-from gpuloom.work.service_figures import load_service_figures
-from gpuloom.work.service_pairs import read_solo_and_pairs
-from gpuloom.work.service_profiles import RUNS
 
 MODELS = ("alexnet", "resnet50", "vgg19", "ssd")
 SLO_MS = (10, 15, 20, 20, 30, 40, 20, 30, 40, 25, 40, 55)

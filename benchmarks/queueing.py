@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from gpuloom.perf.batch_queue_sim import serve
-from gpuloom.perf.batching import Batching, BatchTimes
-from gpuloom.perf.poisson_batches import solve_starts
-from gpuloom.perf.poisson_latency import PoissonLatency
-from gpuloom.perf.queueing import Poisson, QueueLatency, Sampled, erlang_gaps, highest_rate_per_s, latency_of
+from gpuloom.perf.queueing.batching import Batching, BatchTimes
+from gpuloom.perf.queueing.event_run import serve
+from gpuloom.perf.queueing.latency import Poisson, QueueLatency, Sampled, erlang_gaps, highest_rate_per_s, latency_of
+from gpuloom.perf.queueing.poisson_batches import solve_starts
+from gpuloom.perf.queueing.poisson_latency import PoissonLatency
 
 PERCENTS = (50.0, 99.0, 99.9)
 NAMES = ("mean", "p50", "p99", "p99.9")

@@ -37,23 +37,23 @@ from typing import Any
 import numpy as np
 
 from gpuloom.gpus.grant import Grant
-from gpuloom.perf.batching import Batching, BatchTimes
-from gpuloom.perf.queueing import Poisson, best_batching, latency_of
-from gpuloom.perf.sharing_model import SharingModel
-from gpuloom.perf.solo_table import SoloTable
+from gpuloom.perf.queueing.batching import Batching, BatchTimes
+from gpuloom.perf.queueing.latency import Poisson, best_batching, latency_of
+from gpuloom.perf.sharing.alone_table import SoloTable
+from gpuloom.perf.sharing.model import SharingModel
 from gpuloom.provision.plan import Replica, ServicePlan
-from gpuloom.serve.arrivals import schedule
 from gpuloom.serve.deploy import SLOWDOWN
-from gpuloom.serve.http import Endpoint, get
-from gpuloom.serve.kserve import INFER, infer_request
-from gpuloom.serve.load import STANDIN_BODY, Result, Target, drive
-from gpuloom.serve.planfile import Deployment, Promise, read_plan
-from gpuloom.serve.repository import model_name
-from gpuloom.serve.shadows import shadow_grants, slot_of
+from gpuloom.serve.deployment import Deployment, Promise, read_plan
+from gpuloom.serve.fleet.shadows import shadow_grants, slot_of
+from gpuloom.serve.gateway.http_message import Endpoint, get
+from gpuloom.serve.gateway.kserve import INFER, infer_request
+from gpuloom.serve.load.open_loop import STANDIN_BODY, Result, Target, drive
+from gpuloom.serve.load.schedule import schedule
 from gpuloom.serve.state import Record, State, read_events
 from gpuloom.serve.times import BatchMs, batch_times
-from gpuloom.work.service_figures import load_service_figures
-from gpuloom.work.service_pairs import read_solo_and_pairs
+from gpuloom.serve.triton.repository import model_name
+from gpuloom.work.measured.service_figures import load_service_figures
+from gpuloom.work.measured.service_pairs import read_solo_and_pairs
 
 PROMISES = (
     Promise("W2", 15.0, 400.0, "alexnet"),

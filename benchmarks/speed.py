@@ -22,7 +22,7 @@ from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.layouts import parse
 from gpuloom.policies.contract import Estimate, JobView, View
-from gpuloom.policies.miso import Miso
+from gpuloom.policies.miso.policy import Miso
 from gpuloom.work.model import Job, Kind
 
 GPULOOM = Path(sys.executable).with_name("gpuloom")

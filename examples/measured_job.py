@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gpuloom.train import checkpoint_dir, on_stop, report, resuming
-from gpuloom.work.figures import WHOLE, load_figures
+from gpuloom.work.measured.figures import WHOLE, load_figures
 
 SLICES = 7
 LOOK_EVERY_S = 0.1

@@ -18,10 +18,10 @@ from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.policies.contract import NO_CHANGE, ON_EVENTS, Plan, View, When
 from gpuloom.sim.body import Faults, VirtualBody, Watcher
 from gpuloom.sim.costs import Costs
-from gpuloom.sim.probes import AuthorsError
 from gpuloom.sim.run import LogWriter
-from gpuloom.sim.slice_world import SliceWorld
-from gpuloom.work.figures import load_figures
+from gpuloom.sim.worlds.probes import AuthorsError
+from gpuloom.sim.worlds.slices import SliceWorld
+from gpuloom.work.measured.figures import load_figures
 from gpuloom.work.model import Job, Kind, TraceJob
 from tests.engine.conftest import check_invariants
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gpuloom.provision.demand import Problem, shipped_offer
 from gpuloom.provision.plan import ServicePlan
-from gpuloom.provision.problem import Problem, shipped_offer
-from gpuloom.provision.registry import strategy
+from gpuloom.provision.strategies import strategy
 from gpuloom.work.model import Service
 
 TWELVE = tuple(

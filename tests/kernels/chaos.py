@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuloom.kernels.native import Region
+from gpuloom.kernels.core import Region
 from gpuloom.kernels.session import Settings, environment, joined
 from gpuloom.kernels.watch import snapshot
 

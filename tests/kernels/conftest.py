@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuloom.kernels.native import U64, Policy, Region, Slot, load
+from gpuloom.kernels.core import U64, Policy, Region, Slot, load
 
 from .cuda_world import Tools, World, make_tools, open_world
 

@@ -1,6 +1,6 @@
 """Many processes of all priorities on one busy device: `python -m tests.kernels.crowd SECONDS [--policy strict]`.
 
-Runs native/crowd.c, with the core's sources, under a sanitizer. Exits with 1 unless all of this holds:
+Runs csrc/crowd.c, with the core's sources, under a sanitizer. Exits with 1 unless all of this holds:
 
 - No launch broke the order. crowd.c looks at all slots before and after each decision of the core. A launch below the
   top breaks the order if somebody higher had kernels in flight all the while (`over_running`), or if somebody higher,
@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .chaos import LONGEST_WAIT_MS, SLACK_MS
-from .native_core import CORE, FLAGS, NATIVE, PROGRAMS, sanitized
+from .csrc_core import CORE, FLAGS, NATIVE, PROGRAMS, sanitized
 
 WRAPPED = "-Wl,--wrap=loom_ask,--wrap=loom_queue_new"
 TOLERANCE = 0.8

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuloom.kernels.native import U32, U64, Policy, Region, Slot
+from gpuloom.kernels.core import U32, U64, Policy, Region, Slot
 
-from .native_core import CORE, NATIVE
+from .csrc_core import CORE, NATIVE
 
 ROOT = Path(__file__).parents[2]
 STANDIN = ROOT / "tests/standin/cuda"

@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 
-from gpuloom.kernels import native
+from gpuloom.kernels import core as native
 from gpuloom.kernels.networks import NETWORKS, Network
 from gpuloom.kernels.opencl import Device, Handle, Queue
 

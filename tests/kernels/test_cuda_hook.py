@@ -1,4 +1,4 @@
-"""The CUDA front end (native/cuda_hook.c, cuda_streams.c) under programs that run on the stand-in driver.
+"""The CUDA front end (csrc/cuda_hook.c, cuda_streams.c) under programs that run on the stand-in driver.
 
 The tests look at the shared memory while a program pauses at a named stage. What they say holds for the
 stand-in: nothing here has run on an NVIDIA driver.
@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from gpuloom.kernels.native import Slot
+from gpuloom.kernels.core import Slot
 
 from .cuda_world import (
     GUARD_S,

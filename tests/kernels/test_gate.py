@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuloom.kernels.native import GAPS, U32, U64, Policy, load
+from gpuloom.kernels.core import GAPS, U32, U64, Policy, load
 
 from .conftest import MS, Core
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from gpuloom.errors import InputError
-from gpuloom.kernels.native import Policy, Region
+from gpuloom.kernels.core import Policy, Region
 from gpuloom.kernels.session import joined, switch
 from gpuloom.kernels.watch import snapshot
 
 MEMBER = """
 import ctypes, os, sys
-from gpuloom.kernels.native import load
+from gpuloom.kernels.core import load
 core = load()
 why = ctypes.create_string_buffer(500)
 region = core.loom_region_open(sys.argv[1].encode(), why, 500)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuloom.errors import InputError
-from gpuloom.kernels.native import Policy
+from gpuloom.kernels.core import Policy
 from gpuloom.kernels.profile import Kernel, Launch, Profile, Run
 from gpuloom.kernels.replay import Outcome, Task, rate_alone, replay
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .native_core import CORE, FLAGS, NATIVE, PROGRAMS, sanitized
+from .csrc_core import CORE, FLAGS, NATIVE, PROGRAMS, sanitized
 
 
 def build(into: Path, sanitizer: str) -> Path:

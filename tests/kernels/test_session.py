@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuloom.kernels.native import Policy, Region
+from gpuloom.kernels.core import Policy, Region
 from gpuloom.kernels.session import Settings, environment, joined
 from gpuloom.kernels.watch import COUNTERS, LONGEST_NAME, Look, look, program_of, rates, short_command, snapshot
 

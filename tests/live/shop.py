@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpuloom.gpus.mps import Daemon
+from gpuloom.gpus.host.mps import Daemon
 from gpuloom.live import processes
 from gpuloom.live.store import Store
 from tests.standin.hardware import GPULOOM, Hardware

@@ -5,10 +5,10 @@ import pytest
 from gpuloom.gpus.catalogue import MODELS, find
 from gpuloom.live.predict import trained
 from gpuloom.live.probe import UNCERTAIN, Rates, by_share
-from gpuloom.perf.mps_mix import MpsSpeeds
-from gpuloom.perf.slices import SlicePredictor
+from gpuloom.perf.slices.mix import MpsSpeeds
+from gpuloom.perf.slices.predictor import SlicePredictor
+from gpuloom.work.measured.predictor_weights import load_weights
 from gpuloom.work.model import Job
-from gpuloom.work.predictor_weights import load_weights
 
 A100 = MODELS["A100-40GB"]
 FLAT: Rates = {100.0: 10.0, 50.0: 9.5, 14.0: 8.0}

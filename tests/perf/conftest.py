@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuloom.perf.elastic_tables import ElasticTables
-from gpuloom.work.elastic_profiles import ElasticProfile, EpochRow, PlacementRow, ScalabilityRow
+from gpuloom.perf.goodput.tables import ElasticTables
+from gpuloom.work.measured.elastic_profiles import ElasticProfile, EpochRow, PlacementRow, ScalabilityRow
 
 LOCAL_BATCHES = (8, 16, 32, 64)
 PLACEMENTS = ((1,), (2,), (3,), (4,), (1, 1), (1, 2), (2, 2), (1, 3), (2, 4), (4, 4))

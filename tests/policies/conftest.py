@@ -7,7 +7,7 @@ import pytest
 from gpuloom.engine.state import State
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.gpus.grant import Grant
-from gpuloom.perf.goodput_model import BatchLimits, GoodputModel, StepTimes
+from gpuloom.perf.goodput.model import BatchLimits, GoodputModel, StepTimes
 from gpuloom.policies.contract import JobView, Plan, Policy, Report, View
 from gpuloom.work.model import NO_HINTS, Hints, Job, Kind
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuloom.provision.problem import Offer, shipped_offer
+from gpuloom.provision.demand import Offer, shipped_offer
 from gpuloom.work.model import Service
 
 SLO_MS = (10, 15, 20, 20, 30, 40, 20, 30, 40, 25, 40, 55)

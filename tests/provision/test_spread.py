@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import find
+from gpuloom.provision.demand import Demand, Offer, Pattern
 from gpuloom.provision.plan import as_json
-from gpuloom.provision.plan_reader import read_printed
-from gpuloom.provision.problem import Demand, Offer, Pattern
+from gpuloom.provision.plan_file import read_printed
 from gpuloom.provision.replan import replan
 from gpuloom.provision.spread import spread
 from gpuloom.provision.spread_bound import least
 from gpuloom.provision.supply import MigGpus, SharedGpus, Supply, times_of
 from gpuloom.work.model import Service
-from tests.provision.test_mig import points
+from tests.provision.mig.test_planner import points
 
 FEW = settings(
     max_examples=6,

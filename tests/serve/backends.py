@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from gpuloom.serve.http import Framing, Message, answer, get, post
-from gpuloom.serve.pool import Backend
+from gpuloom.serve.gateway.http_message import Framing, Message, answer, get, post
+from gpuloom.serve.gateway.pool import Backend
 
 Behaviour = Callable[[Message], Awaitable[bytes | None]]
 """The answer, or None to break the connection off."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuloom.serve.environment import SetupError, Triton, ensure
+from gpuloom.serve.triton.environment import SetupError, Triton, ensure
 from tests.standin.fixtures import hardware as hardware
 from tests.standin.fixtures import standin_tools as standin_tools
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from gpuloom.gpus.catalogue import find
+from gpuloom.gpus.host.mps import running
 from gpuloom.gpus.layouts import parse
-from gpuloom.gpus.mps import running
-from gpuloom.serve.environment import Triton
 from gpuloom.serve.state import read_events
+from gpuloom.serve.triton.environment import Triton
 from tests.serve.plans import row, write_plan
 from tests.standin.hardware import GPULOOM, Hardware
 

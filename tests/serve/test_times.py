@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from gpuloom.errors import InputError
-from gpuloom.perf.sharing_model import SharingModel
-from gpuloom.serve.planfile import read_plan
-from gpuloom.serve.scrape import Counters, parse
+from gpuloom.perf.sharing.model import SharingModel
+from gpuloom.serve.deployment import read_plan
 from gpuloom.serve.times import batch_times
-from gpuloom.work.service_figures import load_service_figures
+from gpuloom.serve.triton.scrape import Counters, parse
+from gpuloom.work.measured.service_figures import load_service_figures
 from tests.serve.plans import row, write_plan
 
 

@@ -52,7 +52,7 @@ def test_a_wide_job_at_the_head_holds_up_those_behind_it() -> None:
 
 
 def test_a_slice_runs_at_the_measured_speed() -> None:
-    from gpuloom.work.figures import load_figures
+    from gpuloom.work.measured.figures import load_figures
 
     speed = load_figures().workloads["resnet 512"].speeds["2g.10gb"]
     result = run([sliced("a", 0, 100, "resnet 512")], "static:2,2,2,1")

@@ -12,11 +12,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from gpuloom.gpus.cutter import Cut, Cutter
-from gpuloom.gpus.mig import StepFailed
+from gpuloom.gpus.host.cutter import Cut, Cutter
+from gpuloom.gpus.host.mig import StepFailed
+from gpuloom.gpus.host.nvml import NoDriver, opened
+from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.model import Instance
-from gpuloom.gpus.nvml import NoDriver, opened
-from gpuloom.gpus.ownership import Refused
 
 held = ExitStack()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuloom.errors import InputError
-from gpuloom.work.figures import figures_from_csv
+from gpuloom.work.measured.figures import figures_from_csv
 from gpuloom.work.traces import read_trace
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuloom.errors import InputError
-from gpuloom.work.figures import load_figures
+from gpuloom.work.measured.figures import load_figures
 from gpuloom.work.model import Kind
 from gpuloom.work.synthetic import synthetic
 from gpuloom.work.traces import read_trace

@@ -10,19 +10,19 @@ from typing import Annotated
 import typer
 
 from gpuloom import __version__
-from gpuloom.cli import kernels, layout, serve
-from gpuloom.cli.compare import compare
-from gpuloom.cli.demo import demo
-from gpuloom.cli.doctor import doctor
-from gpuloom.cli.explain import explain
-from gpuloom.cli.gpus import gpus
-from gpuloom.cli.load import load
-from gpuloom.cli.policies import policies
-from gpuloom.cli.provision import provision
-from gpuloom.cli.run import run
-from gpuloom.cli.schema import schema
-from gpuloom.cli.simulate import simulate
-from gpuloom.cli.train_predictor import train_predictor
+from gpuloom.cli.carry_out import kernels, layout, serve
+from gpuloom.cli.carry_out.load import load
+from gpuloom.cli.carry_out.run import run
+from gpuloom.cli.decide.compare import compare
+from gpuloom.cli.decide.demo import demo
+from gpuloom.cli.decide.policies import policies
+from gpuloom.cli.decide.provision import provision
+from gpuloom.cli.decide.schema import schema
+from gpuloom.cli.decide.simulate import simulate
+from gpuloom.cli.measure.train_predictor import train_predictor
+from gpuloom.cli.watch.doctor import doctor
+from gpuloom.cli.watch.explain import explain
+from gpuloom.cli.watch.gpus import gpus
 from gpuloom.errors import InputError
 
 # Our linear algebra is on tiny matrices, where threads only get in each other's way. Read when numpy is loaded.

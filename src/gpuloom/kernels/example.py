@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpuloom.kernels.native import load
+from gpuloom.kernels.core import load
 from gpuloom.kernels.networks import Network
 from gpuloom.kernels.opencl import Device, Queue
 

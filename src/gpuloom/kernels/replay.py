@@ -1,6 +1,6 @@
 """What would happen if these programs shared a device: an event simulation of recorded kernel sequences.
 
-The decisions are the data plane's own: the compiled core (native/gate.c) with a simulated clock. Simulated are the
+The decisions are the data plane's own: the compiled core (csrc/gate.c) with a simulated clock. Simulated are the
 hosts, which launch as they did when recorded, and the device: it runs one kernel at a time, and each queue's kernels in
 order; where several queues have one ready, the one that became ready first goes first, as PoCL does.
 
@@ -17,7 +17,7 @@ from itertools import count
 
 from gpuloom.errors import InputError
 from gpuloom.kernels import FLOOR, SLOWDOWN
-from gpuloom.kernels.native import SLOTS, U64, Policy, Region, load
+from gpuloom.kernels.core import SLOTS, U64, Policy, Region, load
 from gpuloom.kernels.profile import Launch, Profile
 
 WAKE_NS = 50_000

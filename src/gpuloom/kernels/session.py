@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuloom.errors import InputError
 from gpuloom.kernels import FLOOR, SLOWDOWN
-from gpuloom.kernels.native import CUDA_LIBRARY, Policy, Region, library_path, load
+from gpuloom.kernels.core import CUDA_LIBRARY, Policy, Region, library_path, load
 
 
 def default_region() -> Path:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from gpuloom.kernels.native import Policy, Region, Slot, load
+from gpuloom.kernels.core import Policy, Region, Slot, load
 from gpuloom.kernels.session import policy_of
 
 COUNTERS = (

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpuloom.gpus.cluster import Cluster, Gpu
-from gpuloom.gpus.cutter import Cut, Cutter
 from gpuloom.gpus.grant import Device, Grant, Grants
-from gpuloom.gpus.mig import StepFailed
+from gpuloom.gpus.host.cutter import Cut, Cutter
+from gpuloom.gpus.host.mig import StepFailed
+from gpuloom.gpus.host.mps import Daemon, MpsError, daemon_for
+from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.model import Instance, Layout
-from gpuloom.gpus.mps import Daemon, MpsError, daemon_for
-from gpuloom.gpus.ownership import Refused
 
 TRIES = 3
 """How often the driver is asked before an error is believed: what one bad answer prevents, the next call may do."""

@@ -12,12 +12,12 @@ from functools import lru_cache
 from gpuloom.gpus.catalogue import base_profiles
 from gpuloom.gpus.model import GpuModel
 from gpuloom.live.probe import LEVELS_PCT, UNCERTAIN, Rates, by_share
-from gpuloom.perf.mps_mix import MpsSpeeds
-from gpuloom.perf.slices import MEASURED_MODEL, SlicePredictor, SliceSpeeds
+from gpuloom.perf.slices.mix import MpsSpeeds
+from gpuloom.perf.slices.predictor import MEASURED_MODEL, SlicePredictor, SliceSpeeds
 from gpuloom.policies.contract import Estimate, Estimates
+from gpuloom.work.measured.mps_mixes import SEATS, family_of
+from gpuloom.work.measured.predictor_weights import load_weights
 from gpuloom.work.model import Job
-from gpuloom.work.mps_mixes import SEATS, family_of
-from gpuloom.work.predictor_weights import load_weights
 
 MEASURED_CHIPS = ("A100-40GB", "A100-80GB")
 """The same chip, with more memory."""

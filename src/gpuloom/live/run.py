@@ -12,9 +12,9 @@ from gpuloom.engine.log import Header, read, replay
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
-from gpuloom.gpus.cutter import Cutter
-from gpuloom.gpus.mps import why_unusable
-from gpuloom.gpus.ownership import Refused
+from gpuloom.gpus.host.cutter import Cutter
+from gpuloom.gpus.host.mps import why_unusable
+from gpuloom.gpus.host.ownership import Refused
 from gpuloom.live.body import LocalBody, Settings
 from gpuloom.live.clock import Clock
 from gpuloom.live.devices import Devices, insist

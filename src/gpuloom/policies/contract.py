@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from gpuloom.gpus.cluster import Cluster, IdleGpus
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.model import Layout
-from gpuloom.perf.goodput_model import GoodputModel
+from gpuloom.perf.goodput.model import GoodputModel
 from gpuloom.perf.speed import Estimate as Estimate
 from gpuloom.work.model import NO_HINTS, Hints, Job
 

@@ -5,7 +5,7 @@ from heapq import heapify, heappop
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
-from gpuloom.gpus.mps import MOST_CLIENTS
+from gpuloom.gpus.host.mps import MOST_CLIENTS
 from gpuloom.policies.contract import ON_EVENTS, JobView, Plan, Reason, View
 from gpuloom.work.model import Kind
 

@@ -19,12 +19,12 @@ POLICIES: dict[str, tuple[str, str]] = {
     "whole-sjf": ("whole", "WholeSjf"),
     "static": ("static", "Static"),
     "mps-only": ("mps_only", "MpsOnly"),
-    "oracle": ("oracle", "Oracle"),
-    "miso-paper": ("miso_paper", "MisoPaper"),
-    "miso": ("miso", "Miso"),
+    "oracle": ("miso.oracle", "Oracle"),
+    "miso-paper": ("miso.paper", "MisoPaper"),
+    "miso": ("miso.policy", "Miso"),
     "tiresias": ("tiresias", "Tiresias"),
     "optimus": ("optimus", "Optimus"),
-    "pollux": ("pollux", "Pollux"),
+    "pollux": ("pollux.policy", "Pollux"),
 }
 
 SPELLING = {"static": "static:3,2,2", "mps-only": "mps-only:2"}

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gpuloom.perf.interference import Floats, Ints
-from gpuloom.work.queue_figures import load_queue_figures
+from gpuloom.perf.sharing.interference import Floats, Ints
+from gpuloom.work.measured.queue_figures import load_queue_figures
 
 
 @dataclass(frozen=True, slots=True)

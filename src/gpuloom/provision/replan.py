@@ -13,10 +13,10 @@ import numpy as np
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Device
-from gpuloom.perf.interference import Floats
+from gpuloom.perf.sharing.interference import Floats
+from gpuloom.provision.demand import Demand
 from gpuloom.provision.plan import Replica, ServicePlan, joined, part_of
-from gpuloom.provision.problem import Demand
-from gpuloom.provision.replan_shares import Old
+from gpuloom.provision.shares.stay import Old
 from gpuloom.provision.spread import check_models, in_order
 from gpuloom.provision.spread_bound import bounded, costs_of
 from gpuloom.provision.supply import Supply

@@ -10,9 +10,9 @@ from zlib import crc32
 from gpuloom.gpus.catalogue import find
 from gpuloom.gpus.layouts import total_slices
 from gpuloom.gpus.model import GpuModel, Instance
-from gpuloom.perf.batching import BatchTimes
+from gpuloom.perf.queueing.batching import BatchTimes
+from gpuloom.provision.demand import Demand
 from gpuloom.provision.plan import Replica, ServicePlan, on_gpus
-from gpuloom.provision.problem import Demand
 
 MOST_GPUS = 400
 """More bars than that nobody reads."""

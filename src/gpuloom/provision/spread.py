@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.interference import Floats, unknown
+from gpuloom.perf.sharing.interference import Floats, unknown
+from gpuloom.provision.demand import Demand
 from gpuloom.provision.plan import ServicePlan, joined, on_gpus
-from gpuloom.provision.problem import Demand
 from gpuloom.provision.spread_bound import bounded, costs_of
 from gpuloom.provision.supply import Supply
 

@@ -12,9 +12,9 @@ from math import inf
 
 import numpy as np
 
-from gpuloom.perf.interference import Floats
+from gpuloom.perf.sharing.interference import Floats
+from gpuloom.provision.demand import Demand
 from gpuloom.provision.plan import ServicePlan
-from gpuloom.provision.problem import Demand
 from gpuloom.provision.supply import Supply
 
 FEW = 128

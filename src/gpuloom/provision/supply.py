@@ -12,23 +12,23 @@ import numpy as np
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.model import GpuModel
-from gpuloom.perf.batching import BatchTimes
-from gpuloom.perf.interference import Floats, InterferenceModel
-from gpuloom.provision.bound import values_of
-from gpuloom.provision.confirm import times_on
-from gpuloom.provision.gpuloom import law_of
-from gpuloom.provision.items import Grid
-from gpuloom.provision.mig import placeable, plan_mig
-from gpuloom.provision.mig_options import Options, batch_times, by_latency, by_queue, fitting
-from gpuloom.provision.mig_values import values_of as mig_values
+from gpuloom.perf.queueing.batching import BatchTimes
+from gpuloom.perf.sharing.interference import Floats, InterferenceModel
+from gpuloom.provision.demand import Demand, Offer, Pattern, Problem
+from gpuloom.provision.mig.options import Options, batch_times, by_latency, by_queue, fitting
+from gpuloom.provision.mig.planner import placeable, plan_mig
+from gpuloom.provision.mig.stay import stay as stay_on_mig
+from gpuloom.provision.mig.values import values_of as mig_values
 from gpuloom.provision.plan import Replica, ServicePlan
-from gpuloom.provision.problem import Demand, Offer, Pattern, Problem
-from gpuloom.provision.registry import strategy as find_strategy
-from gpuloom.provision.replan_mig import stay as stay_on_mig
-from gpuloom.provision.replan_shares import Old
-from gpuloom.provision.replan_shares import stay as stay_on_shares
-from gpuloom.provision.replicas import split
-from gpuloom.work.mig_services import MigPoint
+from gpuloom.provision.shares.bound import values_of
+from gpuloom.provision.shares.confirm import times_on
+from gpuloom.provision.shares.items import Grid
+from gpuloom.provision.shares.planner import law_of
+from gpuloom.provision.shares.replicas import split
+from gpuloom.provision.shares.stay import Old
+from gpuloom.provision.shares.stay import stay as stay_on_shares
+from gpuloom.provision.strategies import strategy as find_strategy
+from gpuloom.work.measured.mig_services import MigPoint
 from gpuloom.work.model import Service
 
 

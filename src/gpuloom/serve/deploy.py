@@ -14,20 +14,20 @@ from typing import Any
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Grant
 from gpuloom.provision.plan import Replica
-from gpuloom.serve.correct import RULES, Level, Rules
+from gpuloom.serve.deployment import Deployment
 from gpuloom.serve.devices import Devices
-from gpuloom.serve.environment import Triton
-from gpuloom.serve.fleet import Fleet
-from gpuloom.serve.gateway import Gateway
-from gpuloom.serve.place import TIMING, Timing, Wish
-from gpuloom.serve.planfile import Deployment
-from gpuloom.serve.repository import model_name, standin_text, write_own, write_standin
-from gpuloom.serve.rpc_gateway import RpcGateway
-from gpuloom.serve.server import ServerSpec
-from gpuloom.serve.shadows import shadow_grants, slot_of
+from gpuloom.serve.fleet.correct import RULES, Level, Rules
+from gpuloom.serve.fleet.fleet import Fleet
+from gpuloom.serve.fleet.place import TIMING, Timing, Wish
+from gpuloom.serve.fleet.shadows import shadow_grants, slot_of
+from gpuloom.serve.fleet.status import metrics_page, status_page
+from gpuloom.serve.gateway.grpc_door import RpcGateway
+from gpuloom.serve.gateway.http_door import Gateway
 from gpuloom.serve.state import Endpoint, Record, State
-from gpuloom.serve.status import metrics_page, status_page
 from gpuloom.serve.times import BatchMs
+from gpuloom.serve.triton.environment import Triton
+from gpuloom.serve.triton.repository import model_name, standin_text, write_own, write_standin
+from gpuloom.serve.triton.server import ServerSpec
 
 SLOWDOWN = "slowdown"
 """A file in a replica's folder: a factor on the stand-in's times, for rehearsals."""

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Device, Grant
-from gpuloom.gpus.mig_read import look
-from gpuloom.gpus.mps import Daemon, MpsError, daemon_for
-from gpuloom.gpus.nvml import NoDriver, opened
+from gpuloom.gpus.host.mig_read import look
+from gpuloom.gpus.host.mps import Daemon, MpsError, daemon_for
+from gpuloom.gpus.host.nvml import NoDriver, opened
 
 
 class Devices(Protocol):

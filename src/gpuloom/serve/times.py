@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import find
-from gpuloom.perf.interference import WHOLE, Device, InterferenceModel, Placed, predict
+from gpuloom.perf.sharing.interference import WHOLE, Device, InterferenceModel, Placed, predict
 from gpuloom.provision.plan import Replica
-from gpuloom.serve.planfile import Deployment
-from gpuloom.serve.shadows import slot_of
+from gpuloom.serve.deployment import Deployment
+from gpuloom.serve.fleet.shadows import slot_of
 
 BatchMs = Callable[[Replica], Sequence[float]]
 """Milliseconds for a batch of 1, 2, … up to the replica's max batch, undilated."""

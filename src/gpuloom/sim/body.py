@@ -30,7 +30,7 @@ from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.steps import apply_step
 from gpuloom.policies.contract import Phase, Report
 from gpuloom.sim.costs import Costs
-from gpuloom.sim.world import JobRun, World
+from gpuloom.sim.worlds.world import JobRun, World
 from gpuloom.work.model import NO_HINTS, Hints, TraceJob
 
 # Of things at the same moment, what has happened comes before who is asked about it; see `_schedule_mark`.

@@ -22,7 +22,7 @@ from gpuloom.gpus.fragmentation import fragmentation
 from gpuloom.gpus.grant import Grant
 from gpuloom.sim.body import RunningJob, Watcher
 from gpuloom.sim.curves import Curves
-from gpuloom.sim.world import World
+from gpuloom.sim.worlds.world import World
 from gpuloom.work.model import TraceJob
 
 

@@ -13,18 +13,18 @@ from gpuloom.engine.machine import Decision, Engine
 from gpuloom.errors import InputError
 from gpuloom.gpus import layouts
 from gpuloom.gpus.cluster import Cluster, parse_cluster
-from gpuloom.perf.elastic_tables import ElasticTables
+from gpuloom.perf.goodput.tables import ElasticTables
 from gpuloom.policies.contract import Policy
 from gpuloom.policies.registry import make_policy
 from gpuloom.sim.body import NO_FAULTS, Faults, VirtualBody, Watcher
 from gpuloom.sim.costs import Costs
 from gpuloom.sim.curves import Curves
 from gpuloom.sim.metrics import Metrics, Outcomes, Summary
-from gpuloom.sim.probes import AuthorsError, Prober
-from gpuloom.sim.slice_world import SliceWorld
 from gpuloom.sim.timeline import Timeline
-from gpuloom.sim.world import World
-from gpuloom.work.figures import Figures, load_figures
+from gpuloom.sim.worlds.probes import AuthorsError, Prober
+from gpuloom.sim.worlds.slices import SliceWorld
+from gpuloom.sim.worlds.world import World
+from gpuloom.work.measured.figures import Figures, load_figures
 from gpuloom.work.model import Job, TraceJob
 
 
@@ -125,7 +125,7 @@ def build_policy(name: str, cluster: Cluster, seed: int, every_s: float | None) 
 
 def make_world(scenario: Scenario, cluster: Cluster, policy: Policy, seed: int) -> World:
     if scenario.tables is not None:
-        from gpuloom.sim.elastic_world import ElasticWorld
+        from gpuloom.sim.worlds.elastic import ElasticWorld
 
         costs = scenario.costs
         adaptive = getattr(policy, "adaptive", False)

@@ -7,13 +7,13 @@ from random import Random
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import parse_cluster
-from gpuloom.perf.elastic_tables import ElasticTables
+from gpuloom.perf.goodput.tables import ElasticTables
 from gpuloom.sim.costs import Costs, with_overrides
 from gpuloom.sim.faults import check_crashes, parse_faults
-from gpuloom.sim.probes import AuthorsError, Prober
 from gpuloom.sim.run import Scenario
-from gpuloom.work.elastic_profiles import read_profiles
-from gpuloom.work.figures import Figures, figures_from_csv, load_figures
+from gpuloom.sim.worlds.probes import AuthorsError, Prober
+from gpuloom.work.measured.elastic_profiles import read_profiles
+from gpuloom.work.measured.figures import Figures, figures_from_csv, load_figures
 from gpuloom.work.model import Kind, TraceJob
 from gpuloom.work.source import MAX_SECONDS
 from gpuloom.work.traces import FORMATS, load_trace
@@ -125,7 +125,7 @@ def _probers(inputs: Inputs, kind: str, figures: Figures | None) -> Callable[[in
         raise InputError(f"--probe {path}: expected {AUTHORS}, or a CSV file of measured mixes")
 
     def prober(seed: int) -> Prober:
-        from gpuloom.sim.probe_world import MeasuredProbe, never_saw, probe_world
+        from gpuloom.sim.worlds.measured_probes import MeasuredProbe, never_saw, probe_world
 
         return MeasuredProbe(probe_world(path), figures or load_figures(), never_saw, seed)
 

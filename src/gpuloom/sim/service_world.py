@@ -14,16 +14,16 @@ from math import sqrt
 
 import numpy as np
 
-from gpuloom.perf.batch_queue_sim import serve
-from gpuloom.perf.batching import Batching, BatchTimes
-from gpuloom.perf.gpulets_model import GpuletsModel, fit_gpulets, measured_services
-from gpuloom.perf.interference import Crowd, Floats, Latencies
-from gpuloom.perf.pair_errors import Pairs
-from gpuloom.perf.sharing_model import SharingModel
-from gpuloom.perf.solo_table import SoloTable
+from gpuloom.perf.queueing.batching import Batching, BatchTimes
+from gpuloom.perf.queueing.event_run import serve
+from gpuloom.perf.sharing.alone_table import SoloTable
+from gpuloom.perf.sharing.gpulets import GpuletsModel, fit_gpulets, measured_services
+from gpuloom.perf.sharing.interference import Crowd, Floats, Latencies
+from gpuloom.perf.sharing.model import SharingModel
+from gpuloom.perf.sharing.pairs import Pairs
+from gpuloom.provision.demand import Demand, Pattern
 from gpuloom.provision.plan import Replica, ServicePlan
-from gpuloom.provision.problem import Demand, Pattern
-from gpuloom.work.service_pairs import MeasuredServices
+from gpuloom.work.measured.service_pairs import MeasuredServices
 
 REQUESTS, RUNS = 20_000, 8
 FEWEST = 200

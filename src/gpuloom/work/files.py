@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuloom.errors import InputError
 from gpuloom.work.checks import contradiction
-from gpuloom.work.figures import load_figures
+from gpuloom.work.measured.figures import load_figures
 from gpuloom.work.model import Job, Kind, Service, TraceJob
 from gpuloom.work.source import check_id, did_you_mean, read_text, shown
 from gpuloom.work.traces.trace import Options, Trace, in_order

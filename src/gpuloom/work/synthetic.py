@@ -12,7 +12,7 @@ from itertools import accumulate
 from statistics import NormalDist
 
 from gpuloom.errors import InputError
-from gpuloom.work.figures import Durations, load_figures
+from gpuloom.work.measured.figures import Durations, load_figures
 from gpuloom.work.model import Job, Kind, TraceJob
 from gpuloom.work.source import did_you_mean, shown
 from gpuloom.work.traces.miso import arrivals_s

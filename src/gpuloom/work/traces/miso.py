@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuloom.errors import InputError
-from gpuloom.work.figures import WorkloadFigures, figures_from_csv
+from gpuloom.work.measured.figures import WorkloadFigures, figures_from_csv
 from gpuloom.work.model import Job, Kind, TraceJob
 from gpuloom.work.source import MAX_COUNT, did_you_mean, read_json, shown
 from gpuloom.work.traces.trace import Options, Trace, in_order

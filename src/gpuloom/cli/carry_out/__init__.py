@@ -1,0 +1,1 @@
+"""Verbs that carry decisions out on this machine."""

@@ -1,0 +1,178 @@
+"""`gpuloom run`: real commands on this machine's GPUs, under the same engine and policies as the simulator."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuloom.cli.output import Output, emit, print_json
+from gpuloom.errors import InputError
+
+if TYPE_CHECKING:
+    from gpuloom.engine.events import Event
+    from gpuloom.engine.machine import Decision
+    from gpuloom.live.body import LocalBody
+    from gpuloom.live.run import Result, Wish
+    from gpuloom.live.store import Store
+
+Jobs = Annotated[Path | None, typer.Argument(metavar="[JOBS]", help="A work file with commands; see docs/run-jobs.md.")]
+State = Annotated[Path, typer.Option("--state", help="Folder for the log, checkpoints and output of the jobs.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Only go on with the run in --state; JOBS is not needed then.")]
+Gpus = Annotated[str | None, typer.Option("--gpus", metavar="0,1", help="GPUs of this host. Without it: all.")]
+Pace = Annotated[float, typer.Option("--pace", min=1e-3, max=1e6, help="Seconds that pass in one, for rehearsals.")]
+Times = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--timing", help="NAME=SECONDS: grace_s, up_s, level_s, report_s, restore_s, poll_real_s. Repeatable."
+    ),
+]
+
+
+def run(
+    jobs: Jobs = None,
+    policy: Annotated[str, typer.Option("--policy", help="A name from `gpuloom policies`.")] = "miso",
+    state: State = Path("gpuloom-run"),
+    resume: Resume = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="For policies that throw dice.")] = 0,
+    gpus: Gpus = None,
+    pace: Pace = 1.0,
+    timing: Times = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print the end.")] = Output.table,
+) -> None:
+    """Run a list of commands on this machine's GPUs: queue, probe, cut, launch, checkpoint, move, until all have ended.
+
+    \b
+    gpuloom run jobs.yaml --state /var/tmp/loom
+    gpuloom run jobs.yaml --policy whole-fifo --gpus 0 --timing grace_s=120
+    gpuloom run --resume --state /var/tmp/loom
+
+    Needs root, as cutting does. If it is killed, the jobs go on; the same command picks them up. Ctrl-C stops the jobs
+    with a checkpoint, a second one kills them; either way the GPUs are left as they were found. Exit code 1 means that
+    a job was given up, could not be placed, or that a GPU is not as it was found.
+    """
+    from gpuloom.gpus.host.cutter import Cutter
+    from gpuloom.gpus.host.mig import StepFailed
+    from gpuloom.gpus.host.nvml import NoDriver
+    from gpuloom.gpus.host.ownership import Refused
+    from gpuloom.live.body import Settings
+    from gpuloom.live.predict import trained
+    from gpuloom.live.run import run_jobs
+    from gpuloom.live.store import Store
+    from gpuloom.live.timing import Timing, with_changes
+
+    with_changes(Timing(), timing or ())  # what is wrong with them is said before anything is opened
+    asked = None if resume else _wish(jobs, policy, seed, pace, gpus)
+    if resume and not (state / "run.json").exists():
+        raise InputError(f"{state}: holds no run to go on with; expected the --state of an earlier one")
+    try:
+        with Store(state) as store, Cutter() as cutter, _interruptible() as on_body:
+            before = store.run()
+            begun_with = Timing(**before.timing) if before is not None else Timing()
+            settings = Settings(with_changes(begun_with, timing or ()), str(Path.cwd()), trained)
+            result = run_jobs(asked or _as_before(store), store, cutter, settings, _show, on_body)
+    except (NoDriver, Refused, StepFailed) as reason:
+        typer.echo(f"gpuloom run: {reason}", err=True)
+        raise typer.Exit(1) from None
+    if result.had_ended:
+        typer.echo(f"the run in {state} had ended: nothing was run; name another --state for a new one", err=True)
+    _emit(result, output)
+    if result.interrupted:
+        raise typer.Exit(130)
+    if not result.all_done:
+        raise typer.Exit(1)
+
+
+def _wish(path: Path | None, policy: str, seed: int, pace: float, gpus: str | None) -> "Wish":
+    from gpuloom.live.run import Wish, check_runnable
+    from gpuloom.work.files import read_work
+
+    if path is None:
+        raise InputError("JOBS is missing: expected a work file with commands, or --resume with the --state of a run")
+    entries, services = read_work(path)
+    if services:
+        raise InputError(f"{path}: service {services[0].id}: this runner runs jobs only")
+    jobs = tuple(entry.job for entry in entries)
+    check_runnable(jobs, path)
+    return Wish(jobs, policy, seed, pace, None if gpus is None else _numbers(gpus))
+
+
+def _as_before(store: "Store") -> "Wish":
+    from gpuloom.live.run import Wish
+
+    before = store.run()
+    assert before is not None, "the caller has looked"
+    return Wish(before.jobs, before.policy, before.seed, before.pace)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and len(word) < 6 for word in words) or len({*words}) != len(words):
+        raise InputError(f"--gpus {text}: expected different numbers of GPUs such as 0,1")
+    return tuple(map(int, words))
+
+
+@contextmanager
+def _interruptible() -> "Iterator[Body]":
+    """Ctrl-C and SIGTERM ask the body to stop, the second time at once; before there is a body they are kept for it."""
+    holder = Body()
+    before = {number: signal.signal(number, holder.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield holder
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Body:
+    """What the signal handler reaches the body through."""
+
+    def __init__(self) -> None:
+        self.body: LocalBody | None = None
+        self.interrupts = 0
+
+    def __call__(self, body: "LocalBody") -> None:
+        self.body = body
+        body.interrupts = self.interrupts
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.interrupts += 1
+        if self.body is not None:
+            self.body.interrupts = self.interrupts
+        what = "stopping the jobs with a checkpoint; again kills them" if self.interrupts == 1 else "killing the jobs"
+        os.write(2, f"gpuloom: {what}\n".encode())
+
+
+def _show(entry: "Event | Decision") -> None:
+    """One line an event on a terminal; elsewhere only cuts that failed."""
+    from gpuloom.engine.events import CutFailed, GpuCut, JobArrived, JobReported, Tick
+    from gpuloom.engine.machine import Decision
+
+    if isinstance(entry, Tick | JobReported | Decision):
+        return
+    if not sys.stderr.isatty() and not isinstance(entry, CutFailed):
+        return
+    subject = entry.job.id if isinstance(entry, JobArrived) else getattr(entry, "job_id", None)
+    about = f"GPU {getattr(entry, 'gpu', '?')}" if subject is None else subject
+    if isinstance(entry, GpuCut):
+        about += f" {'+'.join(map(str, entry.layout)) or 'uncut'}"
+    typer.echo(f"{entry.at_s:9.1f} s  {type(entry).__name__:13} {about}: {entry.cause}", err=True)
+
+
+def _emit(result: "Result", output: Output) -> None:
+    rows: list[dict[str, object]] = [
+        {"job": outcome.job_id, "state": outcome.state, "ended_s": outcome.ended_s, "cause": outcome.cause}
+        for outcome in result.outcomes
+    ]
+    if output is Output.json:
+        found = {"interrupted": result.interrupted, "not_as_found": list(result.not_as_found)}
+        print_json({"jobs": rows, **found})
+    else:
+        emit(rows, output)
+    for problem in result.not_as_found:
+        typer.echo(problem, err=True)

@@ -1,0 +1,1 @@
+"""Verbs that decide, and prove it on measured data."""

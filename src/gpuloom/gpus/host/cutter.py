@@ -1,0 +1,261 @@
+"""Cutting this host's GPUs: take one, bring it to a layout, leave it as it was found.
+
+What is reported is always read back from the hardware. When a change fails in the middle, the rest is planned again
+from what is there and tried once more; if that fails too, what was there before is restored as far as possible. Either
+way the answer says which layout is left, so that whoever asked can go on from there.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from gpuloom.gpus.host import mig
+from gpuloom.gpus.host.mig_read import GpuState, look
+from gpuloom.gpus.host.nvml import Code, as_text, opened
+from gpuloom.gpus.host.ownership import Claims, Found, Refused, other_manager, state_dir
+from gpuloom.gpus.layouts import check
+from gpuloom.gpus.model import GpuModel, Instance, Layout
+from gpuloom.gpus.steps import Destroy, Step, plan_steps
+
+Choice = Callable[[GpuState], Layout]
+"""A target that depends on what is there, chosen while the GPU is locked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    layout: Layout
+    mig: bool
+    """Off only with an empty layout: then the GPU can be used whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What came of it."""
+
+    gpu: int
+    model: GpuModel
+    before: Layout
+    """Every instance that was there, half-made ones included."""
+    target: Layout
+    steps: tuple[Step, ...]
+    """The way from one to the other, as planned."""
+    layout: Layout | None
+    """The usable instances now, read from the hardware; None if it no longer answers."""
+    mig: bool | None
+    uuids: dict[Instance, str]
+    """What to put into CUDA_VISIBLE_DEVICES, for each instance."""
+    half_made: Layout
+    """Instances that take up room and cannot be used: neither completing nor destroying them worked."""
+    reason: str | None
+    """Why the target was not reached; None if it was."""
+
+    @property
+    def reached(self) -> bool:
+        return self.reason is None
+
+
+class Cutter:
+    """This host's GPUs. A GPU that was taken stays locked for other gpulooms until this is closed."""
+
+    def __init__(self, folder: Path | None = None, nvml: Any = None, root: Path = Path("/")) -> None:
+        self._folder, self._given, self._root = folder or state_dir(), nvml, root
+        self._stack = ExitStack()
+        self._models: dict[int, GpuModel] = {}
+
+    def __enter__(self) -> "Cutter":
+        with ExitStack() as stack:
+            self._nvml = stack.enter_context(opened(self._given))
+            self._claims = stack.enter_context(Claims(self._folder))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def count(self) -> int:
+        with mig.doing(self._nvml, "count the GPUs"):
+            return int(self._nvml.nvmlDeviceGetCount())
+
+    def look(self, gpu: int) -> GpuState:
+        """The GPU as it is now; StepFailed if the driver does not tell."""
+        with mig.doing(self._nvml, f"look at GPU {gpu}"):
+            state = look(self._nvml, gpu, self._models.get(gpu))
+        self._models[gpu] = state.model
+        return state
+
+    def found(self, gpu: int) -> Found | None:
+        """How this GPU looked when gpuloom took it; None if it is not ours."""
+        return self._claims.found(self._uuid(gpu))
+
+    def _uuid(self, gpu: int) -> str:
+        with mig.doing(self._nvml, f"look at GPU {gpu}"):
+            return as_text(self._nvml.nvmlDeviceGetUUID(self._nvml.nvmlDeviceGetHandleByIndex(gpu)))
+
+    def managed(self, gpu: int) -> str | None:
+        """Why gpuloom does not manage this GPU and could not take it now; None if it does or could."""
+        try:
+            return self._claims.holder(self._uuid(gpu)) or self._not_ours(self.look(gpu))
+        except (mig.StepFailed, Refused) as reason:
+            return str(reason)
+
+    def take(self, gpu: int) -> GpuState:
+        """Make a GPU ours: lock it and write down how it was found. Refused, with the reason, where it is not ours."""
+        with self._owned(gpu) as state:
+            self._remember(state)
+            return state
+
+    @contextmanager
+    def _owned(self, gpu: int) -> Iterator[GpuState]:
+        """Lock a GPU that is ours or could be, and look at it. If it comes to nothing, a new lock is given back."""
+        try:
+            uuid = self._uuid(gpu)
+        except mig.StepFailed as failure:
+            raise Refused(str(failure)) from failure
+        held = self._claims.holds(uuid)
+        self._claims.lock(uuid)
+        try:
+            # Looked at only now: what is seen while another one is cutting is a mixture.
+            state = self.look(gpu)
+            reason = self._not_ours(state)
+            if reason is not None:
+                raise Refused(reason)
+            yield state
+        except BaseException as error:
+            if not held:
+                self._claims.unlock(uuid)
+            if isinstance(error, mig.StepFailed):
+                raise Refused(str(error)) from error
+            raise
+
+    def _remember(self, state: GpuState) -> None:
+        if self._claims.found(state.uuid) is None:
+            self._claims.remember(Found(state.uuid, state.mig, state.occupied))
+
+    def _not_ours(self, state: GpuState) -> str | None:
+        if not state.model.mig:
+            return f"{state.product} has no MIG, so it cannot be cut"
+        manager = other_manager(self._root)
+        if manager is not None:
+            return manager
+        if state.processes and self._claims.found(state.uuid) is None:
+            return f"it is in use by {_listed(state)}, and gpuloom takes only idle GPUs"
+        return None
+
+    def refusal(self, state: GpuState, target: Layout, mig_on: bool) -> str | None:
+        """Why this cut would be wrong to begin, with the GPU as it is; None if nothing speaks against it."""
+        reason = check(state.model, target)
+        if reason is not None:
+            return f"the layout is impossible on {state.model.name}: {reason}"
+        reason = check(state.model, state.occupied)
+        if reason is not None:
+            return f"what is on the GPU is not understood: {reason}"
+        if state.mig != mig_on and state.processes:
+            return f"MIG mode cannot change while the GPU is in use by {_listed(state)}"
+        stop = plan_steps(state.model, state.occupied, target, state.busy).must_stop
+        split = {part.instance for part in state.parts if part.uuid is None}
+        victims = [process for process in state.processes if process.instance in {*stop, *split}]
+        if victims:
+            return "; ".join(f"{process} runs on {process.instance}" for process in victims) + ": stop it first"
+        return None
+
+    def apply(self, gpu: int, target: Layout | Choice, keep_mig: bool = False) -> Cut:
+        """Bring a GPU to a layout. `()` is a GPU to be used whole, so MIG is switched off, unless `keep_mig`."""
+        with self._owned(gpu) as state:
+            layout = target(state) if callable(target) else target
+            return self._apply(state, Goal(layout, bool(layout) or keep_mig))
+
+    def leave(self, gpu: int) -> Cut:
+        """Bring a GPU back to how it was found and give it up. If that fails it stays ours, to be tried again."""
+        with self._owned(gpu) as state:
+            found = self._claims.found(state.uuid)
+            if found is None:
+                raise Refused("gpuloom has not taken it, so there is nothing to restore")
+            cut = self._apply(state, Goal(found.layout, found.mig))
+        if cut.reached:
+            self._claims.forget(found.uuid)
+            self._claims.unlock(found.uuid)
+        return cut
+
+    def _apply(self, state: GpuState, goal: Goal) -> Cut:
+        reason = self.refusal(state, goal.layout, goal.mig)
+        if reason is not None:
+            raise Refused(reason)
+        self._remember(state)  # before the first change, so that it can be undone whatever happens
+        problem = self._try(state, goal)
+        if problem is not None and problem.worth_repeating:
+            problem = self._try(state, goal)
+        # A mode that waits for a reset is left waiting, as it was asked for. Any other is taken back, or it would
+        # happen at some later reset, when nobody thinks of it any more.
+        if problem is not None and problem.code not in (Code.RESET_REQUIRED, Code.GPU_IS_LOST):
+            self._try(state, Goal(state.occupied, state.mig))
+        return self._report(state, goal, problem)
+
+    def _try(self, state: GpuState, goal: Goal) -> mig.StepFailed | None:
+        try:
+            self._reach(state.index, goal)
+        except mig.StepFailed as failure:
+            return failure
+        return None
+
+    def _reach(self, gpu: int, goal: Goal) -> None:
+        """From whatever is there to the goal, and look whether it is really so."""
+        state = self.look(gpu)
+        if goal.mig and not (state.mig and state.mig_pending):
+            mig.set_mode(self._nvml, state, on=True)
+            state = self._same(state)  # the switch may have unbound and reset the device
+        for step in plan_steps(state.model, state.occupied, goal.layout, state.busy).steps:
+            self._step(state, step)
+        after = self.look(gpu)
+        for part in after.parts:
+            if part.uuid is None:
+                mig.mend(self._nvml, gpu, after.model, part)
+        if not goal.mig:
+            mig.set_mode(self._nvml, after, on=False)
+        after = self._same(state)
+        if (after.layout, after.occupied, after.mig) != (goal.layout, goal.layout, goal.mig):
+            shown = ", ".join(map(str, after.layout)) or "no instance"
+            raise mig.StepFailed(f"read back: the driver reported success, but the GPU shows {shown}")
+
+    def _same(self, state: GpuState) -> GpuState:
+        after = self.look(state.index)
+        if after.uuid != state.uuid:
+            raise mig.StepFailed(f"GPU {state.index} is another one now: {after.uuid}", Code.GPU_IS_LOST)
+        return after
+
+    def _step(self, state: GpuState, step: Step) -> None:
+        if isinstance(step, Destroy):
+            part = next(part for part in state.parts if part.instance == step.instance)
+            mig.destroy(self._nvml, state.index, part)
+        else:
+            mig.create(self._nvml, state.index, state.model, step.instance)
+
+    def _report(self, before: GpuState, goal: Goal, problem: mig.StepFailed | None) -> Cut:
+        after = None
+        for _ in range(2):  # one bad answer is no reason to give a GPU up
+            with suppress(mig.StepFailed):
+                after = after or self._same(before)
+        steps = plan_steps(before.model, before.occupied, goal.layout, before.busy).steps
+        reason = None if problem is None else str(problem)
+        if after is None:
+            reason = reason or f"GPU {before.index} no longer answers"
+        return Cut(
+            before.index,
+            before.model,
+            before.occupied,
+            goal.layout,
+            steps,
+            layout=None if after is None else after.layout,
+            mig=None if after is None else after.mig,
+            uuids={} if after is None else after.uuids,
+            half_made=() if after is None else tuple(sorted(set(after.occupied) - set(after.layout))),
+            reason=reason,
+        )
+
+
+def _listed(state: GpuState) -> str:
+    return ", ".join(map(str, state.processes))

@@ -1,0 +1,212 @@
+"""One GPU as its driver shows it now: what it can be cut into, its instances whole or half-made, who runs on it.
+
+Nothing is changed here. An error is raised, not skipped over: on this view instances are created and destroyed.
+"""
+
+from ctypes import byref, c_uint
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuloom.gpus.catalogue import guess
+from gpuloom.gpus.host.nvml import NOT_HERE, Code, as_text, instances_of, profile_infos, profile_name
+from gpuloom.gpus.model import GpuModel, Instance, Layout, Profile
+
+WHOLE_GPU = 0xFFFFFFFF
+"""The instance that NVML gives for a process that runs on no instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A GPU instance that exists."""
+
+    gi_id: int
+    instance: Instance
+    uuid: str | None
+    """Of its MIG device; None if no compute instance spans it, so that nobody can use it as what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    pid: int
+    name: str | None
+    instance: Instance | None
+    """Where it runs; None: on the whole GPU."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid}" + ("" if self.name is None else f" ({self.name})")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    index: int
+    uuid: str
+    product: str
+    model: GpuModel
+    """As the driver describes it. Without MIG: no profiles."""
+    mig: bool
+    mig_pending: bool
+    parts: tuple[Part, ...]
+    """In order of start."""
+    processes: tuple[Process, ...]
+
+    @property
+    def layout(self) -> Layout:
+        """The instances that can be used."""
+        return tuple(part.instance for part in self.parts if part.uuid is not None)
+
+    @property
+    def occupied(self) -> Layout:
+        """Every instance that takes up room, half-made ones included."""
+        return tuple(part.instance for part in self.parts)
+
+    @property
+    def uuids(self) -> dict[Instance, str]:
+        return {part.instance: part.uuid for part in self.parts if part.uuid is not None}
+
+    @property
+    def busy(self) -> frozenset[Instance]:
+        return frozenset(process.instance for process in self.processes if process.instance is not None)
+
+
+_seen: dict[GpuModel, GpuModel] = {}
+"""One object for equal models, as `layouts` remembers by object."""
+
+
+def read_model(nvml: Any, handle: Any) -> GpuModel:
+    """What this GPU can be cut into, by the driver's word. The catalogue's own model where both say the same."""
+    product = as_text(nvml.nvmlDeviceGetName(handle))
+    known = guess(product)
+    mem_mib = int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // 2**20
+    profiles = [_profile(nvml, handle, info, known) for info in profile_infos(nvml, handle)]
+    if known is not None and set(profiles) == set(known.profiles):
+        return known
+    model = GpuModel(
+        product if known is None else known.name,
+        mem_mib,
+        sms=known.sms if known is not None else max((profile.sms for profile in profiles), default=0),
+        units=max((start + profile.size for profile in profiles for start in profile.starts), default=0),
+        profiles=tuple(sorted(profiles, key=lambda profile: (profile.slices, profile.size, profile.name))),
+    )
+    return _seen.setdefault(model, model)
+
+
+def _profile(nvml: Any, handle: Any, info: Any, known: GpuModel | None) -> Profile:
+    count = c_uint(0)
+    nvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, info.id, None, byref(count))
+    places = (nvml.c_nvmlGpuInstancePlacement_t * count.value)()
+    nvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, info.id, places, byref(count))
+    found = places[: count.value]
+    return Profile(
+        profile_name(info, known) or f"profile-{info.id}",
+        nvml_id=info.id,
+        slices=info.sliceCount,
+        size=max((place.size for place in found), default=0),
+        starts=tuple(sorted(place.start for place in found)),
+        mem_mib=int(info.memorySizeMB),
+        sms=info.multiprocessorCount,
+        limit=info.instanceCount,
+    )
+
+
+def look(nvml: Any, index: int, model: GpuModel | None = None) -> GpuState:
+    """The GPU as it is now. `model` saves asking again what it can be cut into: that does not change."""
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    mode = _mig_mode(nvml, handle)
+    if model is None:
+        model = read_model(nvml, handle)
+    parts = _parts(nvml, handle, model) if mode[0] else ()
+    return GpuState(
+        index,
+        as_text(nvml.nvmlDeviceGetUUID(handle)),
+        as_text(nvml.nvmlDeviceGetName(handle)),
+        model,
+        *mode,
+        parts,
+        _processes(nvml, handle, {part.gi_id: part.instance for part in parts}),
+    )
+
+
+def _mig_mode(nvml: Any, handle: Any) -> tuple[bool, bool]:
+    try:
+        current, pending = nvml.nvmlDeviceGetMigMode(handle)
+    except nvml.NVMLError as error:
+        if error.value == Code.NOT_SUPPORTED:
+            return False, False
+        raise
+    return bool(current), bool(pending)
+
+
+def _parts(nvml: Any, handle: Any, model: GpuModel) -> tuple[Part, ...]:
+    devices = _mig_devices(nvml, handle)
+    parts = []
+    for profile in model.profiles:
+        for found in instances_of(nvml, handle, profile.nvml_id, profile.limit, profile.name):
+            inside = devices.get(found.id, [])
+            uuid = inside[0][0] if len(inside) == 1 and inside[0][1] else None
+            parts.append(Part(found.id, Instance(found.start, profile.name), uuid))
+    return tuple(sorted(parts, key=lambda part: part.instance))
+
+
+def _mig_devices(nvml: Any, handle: Any) -> dict[int, list[tuple[str, bool]]]:
+    """By GPU instance, its MIG devices: their UUIDs, and whether the compute instance behind each spans all of it.
+
+    One that spans it is what gpuloom makes; any other split is not the instance that the profile's name promises.
+    """
+    found: dict[int, list[tuple[str, bool]]] = {}
+    for position in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, position)
+        except nvml.NVMLError as error:
+            if error.value == Code.NOT_FOUND:  # there are gaps, so go on
+                continue
+            raise
+        size = nvml.nvmlDeviceGetAttributes_v2(device)
+        spans = size.computeInstanceSliceCount == size.gpuInstanceSliceCount
+        devices = found.setdefault(nvml.nvmlDeviceGetGpuInstanceId(device), [])
+        devices.append((as_text(nvml.nvmlDeviceGetUUID(device)), spans))
+    return found
+
+
+def compute_profiles(nvml: Any, instance: Any) -> list[Any]:
+    """What compute instances a GPU instance can hold. As with GPU instances, the id to use is in the answer."""
+    found = []
+    for number in range(nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        try:
+            shared = nvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+            found.append(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, number, shared, 1))
+        except nvml.NVMLError as error:
+            if error.value not in NOT_HERE:
+                raise
+    return found
+
+
+def compute_instances(nvml: Any, instance: Any, info: Any) -> list[Any]:
+    """Handles of the compute instances of one profile."""
+    handles = (nvml.c_nvmlComputeInstance_t * info.instanceCount)()
+    count = c_uint(0)
+    nvml.nvmlGpuInstanceGetComputeInstances(instance, info.id, handles, byref(count))
+    return list(handles[: count.value])
+
+
+def _processes(nvml: Any, handle: Any, instances: dict[int, Instance]) -> tuple[Process, ...]:
+    """Who computes or draws on this GPU; as root NVML tells it for all instances at once."""
+    found: dict[int, Process] = {}
+    for question in (nvml.nvmlDeviceGetComputeRunningProcesses_v3, nvml.nvmlDeviceGetGraphicsRunningProcesses_v3):
+        try:
+            running = question(handle)
+        except nvml.NVMLError as error:
+            if error.value not in NOT_HERE:
+                raise
+            continue
+        for process in running:
+            where = None if process.gpuInstanceId == WHOLE_GPU else instances.get(process.gpuInstanceId)
+            found[process.pid] = Process(process.pid, _process_name(process.pid), where)
+    return tuple(sorted(found.values(), key=lambda process: process.pid))
+
+
+def _process_name(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None

@@ -1,0 +1,1 @@
+"""How fast does an elastic job progress with so many GPUs and that batch: what is measured, learned and chosen."""

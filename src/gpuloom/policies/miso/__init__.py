@@ -1,0 +1,1 @@
+"""MISO (SoCC'22): as published, with the authors' Oracle, and ours."""

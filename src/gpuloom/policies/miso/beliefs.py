@@ -1,0 +1,132 @@
+"""What `miso` believes of each workload: a prior, what probes predicted, and what runs on real slices have shown.
+
+A measured run beats a prediction, and a prediction beats the prior. Kept by fingerprint, so that the second job of a
+kind needs no probe, and by GPU model, since a slice of one says little about a slice of another.
+"""
+
+from collections import defaultdict
+from collections.abc import Container, MutableMapping
+from typing import Any, NamedTuple
+
+from gpuloom.gpus.model import GpuModel
+from gpuloom.perf.slices.memory import RunMemory, fingerprint
+from gpuloom.policies.contract import Estimate, Estimates, JobView, Phase, View
+
+PRIOR = {7: (1.0, 1.0), 4: (0.57, 0.97), 3: (0.51, 0.95), 2: (0.30, 0.85), 1: (0.16, 0.65)}
+"""Range of the relative speed by compute slices (of seven), before anything is known: 9 in 10 measured workloads."""
+
+
+class Alike(NamedTuple):
+    """Jobs of which the same is believed, and that may be given the same."""
+
+    key: str
+    version: int
+    need_mib: int
+    stated_mib: int
+    min_speed: float
+
+
+class Beliefs:
+    def __init__(self, *, by_workload: bool = True, telemetry: bool = True) -> None:
+        self._by_workload, self._telemetry = by_workload, telemetry
+        self._versions: defaultdict[str, int] = defaultdict(int)
+        self._predicted: dict[tuple[str, str], Estimates] = {}
+        self._learnt: dict[str, Estimates] = {}
+        """Of each live job, the estimates that were taken in."""
+        self._memory = RunMemory()
+        self._counted: dict[str, float] = {}
+        self._crashes: dict[str, int] = {}
+        self._last_slice: dict[str, int] = {}
+        """MiB of the slice that each job was last given."""
+        self._too_small_mib: dict[str, int] = {}
+
+    def key(self, job: JobView) -> str:
+        """Jobs with the same key are believed to be the same work."""
+        return (fingerprint(job.job) if self._by_workload else None) or f"job {job.id}"
+
+    def version(self, job: JobView) -> int:
+        """Rises with everything that is learnt about its kind of work."""
+        return self._versions[self.key(job)]
+
+    def learn(self, view: View) -> None:
+        """Take in what the view shows: new predictions, rates of jobs that have a slice for themselves, crashes."""
+        for known in (self._learnt, self._counted, self._crashes, self._last_slice):
+            _forget(known, view.jobs)
+        for job in view.jobs.values():
+            if job.estimates is not None and self._learnt.get(job.id) is not job.estimates and job.grants:
+                self._predict(job, view.cluster.gpus[job.grants[0].gpu].model, job.estimates)
+            if len(job.held) == 1 and job.held[0].instance is not None and job.phase is Phase.RUNNING:
+                self._watch(job, view.cluster.gpus[job.held[0].gpu].model, job.held[0].instance.profile)
+            if job.crashes > self._crashes.get(job.id, 0):
+                self._crash(job)
+
+    def _predict(self, job: JobView, model: GpuModel, estimates: Estimates) -> None:
+        self._learnt[job.id] = estimates
+        key = self.key(job)
+        if self._predicted.get((key, model.name)) != estimates:
+            self._predicted[key, model.name] = estimates
+            self._versions[key] += 1
+
+    def _watch(self, job: JobView, model: GpuModel, profile: str) -> None:
+        report = job.report
+        if not self._telemetry or report is None or not report.batches_per_s or job.held[0].share_pct < 100:
+            return
+        if self._counted.get(job.id) != report.at_s and report.at_s >= job.since_s:
+            self._counted[job.id] = report.at_s
+            key = self.key(job)
+            self._versions[key] += self._memory.observe(key, model, profile, report.batches_per_s)
+
+    def given(self, job_id: str, model: GpuModel, profile: str) -> None:
+        """It is to run on such a slice. Who crashes with all the memory there is does not lack memory."""
+        slice_mib, largest_mib = model.by_name[profile].mem_mib, max(one.mem_mib for one in model.profiles)
+        self._last_slice[job_id] = slice_mib if slice_mib < largest_mib else 0
+
+    def _crash(self, job: JobView) -> None:
+        """It may have run out of memory, whatever it said."""
+        self._crashes[job.id] = job.crashes
+        who = self._owner(job)
+        small_mib = self._last_slice.pop(job.id, 0)
+        if small_mib:
+            self._too_small_mib[who] = max(small_mib, self._too_small_mib.get(who, 0))
+
+    def _owner(self, job: JobView) -> str:
+        """Of what a crash says about memory: all its kind where none is stated, else this job alone."""
+        return self.key(job) if job.job.mem_mib is None else f"job {job.id}"
+
+    def need_mib(self, job: JobView) -> int:
+        """Memory that it states, or more if it has crashed with so much."""
+        return max(job.job.mem_mib or 0, self._too_small_mib.get(self._owner(job), -1) + 1)
+
+    def is_unknown(self, job: JobView, model: GpuModel) -> bool:
+        """Only the prior speaks of it."""
+        key = self.key(job)
+        return (key, model.name) not in self._predicted and len(self._memory.recall(key, model)) < 2
+
+    def kind(self, job: JobView) -> Alike:
+        return Alike(self.key(job), self.version(job), self.need_mib(job), job.job.mem_mib or 0, job.job.min_speed or 0)
+
+    def of(self, kind: Alike, model: GpuModel) -> Estimates:
+        """Speeds on the profiles that have the memory and keep what such a job was promised."""
+        most = max(profile.slices for profile in model.profiles)
+        largest_mib = max(profile.mem_mib for profile in model.profiles)
+        need_mib = min(kind.need_mib, max(kind.stated_mib, largest_mib))  # a crash never rules the whole GPU out
+        believed = dict(self._predicted.get((kind.key, model.name)) or {})
+        if not believed:
+            believed = {profile.name: _prior(profile.slices / most) for profile in model.profiles}
+        corrected = self._memory.correct(kind.key, model, believed)
+        fits = {profile.name for profile in model.profiles if profile.mem_mib >= need_mib}
+        # A floor has to hold at the lower end of the interval: a guess in the middle breaks it every other time.
+        return {
+            name: estimate for name, estimate in corrected.items() if name in fits and estimate.low >= kind.min_speed
+        }
+
+
+def _forget(known: MutableMapping[str, Any], live: Container[str]) -> None:
+    for job_id in [job_id for job_id in known if job_id not in live]:
+        del known[job_id]
+
+
+def _prior(share: float) -> Estimate:
+    slices = max(1, round(share * 7))
+    low, high = PRIOR[min(PRIOR, key=lambda known: abs(known - slices))]
+    return Estimate((low + high) / 2, low, high)

@@ -1,0 +1,1 @@
+"""Pollux (OSDI'21), as published."""

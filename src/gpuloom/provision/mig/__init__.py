@@ -1,0 +1,1 @@
+"""Services on MIG instances with processes inside."""

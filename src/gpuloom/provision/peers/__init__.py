@@ -1,0 +1,1 @@
+"""Published planners, as published: what ours is compared with."""

@@ -1,0 +1,1 @@
+"""Services on shares of whole GPUs: the planner's steps, a file each."""

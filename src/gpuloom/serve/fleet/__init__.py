@@ -1,0 +1,1 @@
+"""Which servers are to run with which share: started, watched, corrected, replaced, told of."""

@@ -1,0 +1,1 @@
+"""Requests to a deployment at times that were decided before."""

@@ -1,0 +1,1 @@
+"""One Triton server: its environment, its model folder, its process and its counters."""

@@ -1,0 +1,5 @@
+"""What the rooms' own tests use, for their verbs."""
+
+from tests.kernels.conftest import opencl as opencl
+from tests.serve.conftest import fake_triton as fake_triton
+from tests.serve.conftest import real_triton as real_triton

@@ -1,0 +1,180 @@
+"""`gpuloom provision` as a user types it: the contract with scripts, and one sentence for every wrong input."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuloom.cli.main import main
+from gpuloom.serve.deployment import read_plan
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "services.yaml"
+CONTRACT = {"strategy", "gpus", "cost_per_hour", "lower_bound_gpus", "services", "unplaced"}
+ROW = {"name", "gpu", "device", "share_pct", "batch", "replicas", "predicted_p99_ms", "slo_ms"}
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main(["provision", *arguments])
+    return stop.value.code if isinstance(stop.value.code, int) else 0
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(*arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("gpuloom: ")
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    file = tmp_path / "two.yaml"
+    file.write_text(
+        "services:\n  - {name: a, workload: resnet50, rate: 200, p99: 30ms}\n"
+        "  - {name: b, workload: ssd, rate: 20, p99: 60ms}\n"
+    )
+    return file
+
+
+def test_json_has_the_promised_names(two: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(two), "--verify", "--requests", "20000", "--runs", "4", "--output", "json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan.keys() >= CONTRACT
+    assert all(row.keys() >= ROW for row in plan["services"])
+    assert {row["name"]: row["workload"] for row in plan["services"]} == {"a": "resnet50", "b": "ssd"}
+    assert all(one["held"] for one in plan["verification"])
+
+
+def test_compare_and_report(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = tmp_path / "plan.html"
+    assert run(str(two), "--compare", "--arrivals", "regular", "--report", str(report), "--output", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["strategy"] for row in rows] == ["gpuloom", "igniter", "gpulets", "gslice", "ffd"]
+    assert "Latency budgets" in report.read_text()
+
+
+def test_replan_tells_who_moves(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(two), "--output", "json") == 0
+    plan = tmp_path / "plan.json"
+    plan.write_text(capsys.readouterr().out)
+    two.write_text(two.read_text().replace("rate: 200", "rate: 240"))
+    assert run(str(two), "--replan", str(plan), "--output", "json") == 0
+    assert json.loads(capsys.readouterr().out)["moves"] == []
+    assert run(str(two), "--replan", str(plan)) == 0
+    assert "0 moved, 2 in all" in capsys.readouterr().err
+
+
+def test_a_trace(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("service,arrival_s\n" + "".join(f"*,{at * 0.01 + (at % 3) * 0.001}\n" for at in range(600)))
+    assert run(str(two), "--arrivals", f"trace:{trace}", "--verify") == 0
+    assert "gpuloom: 1 x V100" in capsys.readouterr().out
+    trace.write_text("service,arrival_s\nc,1\n")
+    assert "expected 100 or more" in refused(capsys, str(two), "--arrivals", f"trace:{trace}")
+
+
+def test_no_gpu_can_meet_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "tight.yaml"
+    file.write_text("services: [{name: a, workload: vgg19, rate: 10, p99: 1ms}]\n")
+    assert run(str(file)) == 1
+    assert "not placed: a: 1 ms cannot be met" in capsys.readouterr().err
+
+
+def test_one_sentence_for_wrong_input(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("services: [{name: a, workload: bert, rate: 10, p99: 10ms}]\n")
+    assert "no profile of the model 'bert'" in refused(capsys, str(file))
+    file.write_text("services: [{name: a, workload: ssd, rate: 0, p99: 10ms}]\n")
+    assert "rate is 0" in refused(capsys, str(file))
+    file.write_text("services: [{name: a, workload: ssd, rate: 1.0e+12, p99: 10ms}]\n")
+    assert "rate" in refused(capsys, str(file))
+    half = tmp_path / "half.jsonl"
+    half.write_text('{"hardware": {"maxGPUfrequency": 1530}}\n{"resnet50": {"kernel": 80}}\n')
+    assert "is the file cut short?" in refused(capsys, str(two), "--profile", str(half))
+    assert "expected poisson, regular or trace:FILE" in refused(capsys, str(two), "--arrivals", "bursty")
+    assert "did you mean 'igniter'" in refused(capsys, str(two), "--strategy", "ignitor")
+    assert "no figures of services ship" in refused(capsys, str(two), "--gpu-type", "T4")
+    assert "--solo-tables needs --measured" in refused(capsys, str(two), "--solo-tables")
+    assert "is not JSON" in refused(capsys, str(two), "--replan", str(two))
+    assert "is a file that is read here" in refused(capsys, str(two), "--report", str(two))
+    assert "is a file that is read here" in refused(
+        capsys, str(two), "--profile", f"V100={half}", "--report", str(half)
+    )
+    assert "has an empty name" in refused(capsys, str(two), "--gpu-type", "V100,")
+    assert "expected V100=" in refused(capsys, str(two), "--gpu-type", "V100,T4", "--profile", str(half))
+    assert "dollars an hour above 0" in refused(capsys, str(two), "--price", "free")
+
+
+def test_the_example_of_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(EXAMPLE), "--arrivals", "regular", "--strategy", "igniter") == 0
+    assert capsys.readouterr().out.startswith("igniter: 6 x V100, $18.36 per hour")
+    assert run(str(EXAMPLE), "--arrivals", "regular", "--strategy", "gslice") in (0, 1)
+    assert capsys.readouterr().out.startswith("gslice: 6 x V100")  # 5 in the order of the names
+
+
+def test_a_bursty_trace_is_planned_for_or_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Thirty at once now and then: no steady rate comes near it, and a plan that is late must not look like a plan."""
+    moments = np.cumsum(np.random.default_rng(1).exponential(0.3, 300))
+    rows = [f"*,{at + 1e-4 * k:.6f}" for n, at in enumerate(moments) for k in range(30 if n % 4 == 0 else 1)]
+    trace, file = tmp_path / "burst.csv", tmp_path / "one.yaml"
+    trace.write_text("\n".join(["service,arrival_s", *sorted(rows, key=lambda row: float(row[2:]))]))
+    file.write_text("services:\n  - {name: a, workload: ssd, rate: 100, p99: 150ms}\n")
+    code = run(str(file), "--arrivals", f"trace:{trace}", "--output", "json")
+    printed = capsys.readouterr()
+    late = [row for row in json.loads(printed.out)["services"] if row["predicted_p99_ms"] > row["slo_ms"]]
+    assert code == int(bool(late))
+    assert ("late: a: p99" in printed.err) == bool(late)
+
+
+def test_peers_that_forget_the_memory_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "large.yaml"
+    line = "  - {{name: {0}, workload: resnet50, rate: 20, p99: 90ms, memory: 12G}}\n"
+    file.write_text("services:\n" + line.format("a") + line.format("b"))
+    assert run(str(file), "--compare", "--output", "json") == 0
+    over = {row["strategy"]: row["gpus_over_memory"] for row in json.loads(capsys.readouterr().out)}
+    assert over["gpuloom"] == 0
+    assert over["igniter"] == 1
+
+
+@pytest.mark.parametrize("name", ["gpuloom", "igniter", "gpulets", "gslice", "ffd"])
+def test_a_rate_beyond_all_gpus_is_told(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "flood.yaml"
+    file.write_text("services: [{name: a, workload: resnet50, rate: 1000000000, p99: 40ms}]\n")
+    assert run(str(file), "--strategy", name) == 1
+    assert "not placed: a: 1e+09 requests per second need more than 10,000 replicas" in capsys.readouterr().err
+
+
+def test_two_types_of_shares_in_one_plan(tmp_path: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cheap type that is as fast, but has too little memory for one service."""
+    file, plan = tmp_path / "three.yaml", tmp_path / "plan.json"
+    file.write_text(
+        "services:\n  - {name: a, workload: resnet50, rate: 800, p99: 40ms}\n"
+        "  - {name: b, workload: ssd, rate: 80, p99: 60ms}\n"
+        "  - {name: large, workload: resnet50, rate: 20, p99: 60ms, memory: 16000}\n"
+    )
+    profile = f"T4={data_dir / 'igniter' / 'profile_v100.jsonl'}"
+    words = (str(file), "--gpu-type", "V100,T4", "--profile", profile)
+    assert "no price of T4 is known" in refused(capsys, *words)
+    assert run(*words, "--price", "T4=0.5", "--verify", "--output", "json") == 0
+    printed = capsys.readouterr().out
+    found = json.loads(printed)
+    assert {row["gpu_type"] for row in found["services"] if row["name"] == "large"} == {"V100"}
+    assert found["gpus_by_type"] == {"V100": 1, "T4": 1}
+    assert found["cost_per_hour"] == pytest.approx(3.56)
+    assert found["lower_bound_cost"] == pytest.approx(3.56)
+    assert found.keys() >= CONTRACT
+    plan.write_text(printed)
+    file.write_text(
+        file.read_text().replace("rate: 800", "rate: 810") + "  - {name: c, workload: ssd, rate: 5, p99: 80ms}\n"
+    )
+    assert run(*words, "--price", "T4=0.5", "--replan", str(plan), "--output", "json") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert [(move["service"], move["from_gpu"]) for move in again["moves"]] == [("c", None)]
+    assert run(*words[:1], "--replan", str(plan)) == 2
+    assert "the old plan is for T4, not V100" in capsys.readouterr().err
+    deployment = read_plan(plan)
+    assert [deployment.plan.type_of(one.grant.gpu) for one in deployment.plan.of("large")] == ["V100"]
+    assert set(deployment.batch_ms) == {(row["name"], row["replica"]) for row in found["services"]}

@@ -1,0 +1,92 @@
+"""`gpuloom doctor`, as a user runs it: on hosts with GPUs that can and cannot be cut, and on one without any."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuloom.cli.watch import doctor
+from tests.standin.hardware import Hardware
+
+pytestmark = pytest.mark.xdist_group("mps")  # one of these looks at every MPS daemon of the host
+
+
+def checks(answer: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {row["check"]: (row["state"], row["detail"]) for row in answer["checks"]}
+
+
+def diagnose(hardware: Hardware, **environment: str) -> tuple[int, dict[str, Any]]:
+    done = hardware.gpuloom("doctor", "--output", "json", **environment)
+    assert done.stderr == ""
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, answer
+
+
+def test_a_host_with_gpus(hardware: Hardware) -> None:
+    hardware.install("A100-40GB+mig", "T4-16GB", "H100-SXM-80GB", "unknown")
+    with hardware.job(hardware.show(2)["uuid"]) as job:
+        code, answer = diagnose(hardware)
+    found = checks(answer)
+    assert (code, answer["can_share"]) == (0, True)
+    assert found["driver"] == ("ok", "NVIDIA 580.65.06, 4 GPUs")
+    assert found["GPU 0"] == ("ok", "NVIDIA A100-SXM4-40GB: MIG on; can be cut")
+    assert found["GPU 1"][0] == "no"
+    assert f"in use by process {job.pid}" in found["GPU 2"][1]
+    assert "not in the catalogue" in found["GPU 3"][1]
+    assert found["MPS"] == ("ok", f"{hardware.tools}/nvidia-cuda-mps-control; no daemon runs")
+    assert str(hardware.folder / "state") in found["state folder"][1]
+    sharing = {row["share"]: row["here"] for row in answer["sharing"]}
+    assert sharing == {
+        "MIG slice: SMs and memory": "enforced",
+        "MPS share of SMs": "enforced for MPS clients",
+        "MPS memory limit": "enforced for MPS clients",
+        "whole GPU or slice of a job": "advisory",
+    }
+
+
+def test_what_is_pending_and_what_is_cut(hardware: Hardware) -> None:
+    hardware.install("A30-24GB", "A100-40GB+mig")
+    assert hardware.gpuloom("layout", "apply", "--gpu", "0", "--to", "2").returncode == 1
+    assert hardware.gpuloom("layout", "apply", "--gpu", "1", "--to", "3g.20gb@4").returncode == 0
+    printed = hardware.gpuloom("doctor").stdout
+    assert "NVIDIA A30: MIG off, on after the next reset; can be cut" in printed
+    assert "MIG on (3g.20gb@4); can be cut" in printed
+    assert "what a share means on this host" in printed
+
+
+def test_a_host_without_a_driver(hardware: Hardware, tmp_path: Path) -> None:
+    hardware.install("A100-40GB")  # which cannot be reached: no test relies on what another has installed
+    missing = "nvmlInitWithFlags:1+:LIBRARY_NOT_FOUND"
+    code, answer = diagnose(hardware, GPULOOM_STANDIN_FAULTS=missing, PATH=str(tmp_path))
+    assert (code, answer["can_cut"], answer["can_share"]) == (1, False, False)
+    assert checks(answer)["driver"] == (
+        "no",
+        "the NVIDIA driver is not installed (no libnvidia-ml.so.1 was found)",
+    )
+    assert checks(answer)["MPS"][0] == "no"
+    assert {row["here"] for row in answer["sharing"]} == {"not here"}
+
+
+def test_a_driver_that_is_not_loaded(hardware: Hardware) -> None:
+    code, answer = diagnose(hardware, GPULOOM_STANDIN_FAULTS="nvmlInitWithFlags:1+:DRIVER_NOT_LOADED")
+    assert (code, checks(answer)["driver"]) == (1, ("no", "the NVIDIA driver is installed but not loaded"))
+
+
+@pytest.mark.parametrize(
+    ("uid", "sys_admin", "mig_config", "state", "word"),
+    [
+        (0, True, False, "ok", "root"),
+        (0, False, True, "no", "container"),
+        (1000, False, True, "ok", "not switch"),
+        (1000, False, False, "no", "needs root"),
+    ],
+)
+def test_permissions(uid: int, sys_admin: bool, mig_config: bool, state: str, word: str) -> None:
+    row = doctor._permission(uid, sys_admin, mig_config)
+    assert row["state"] == state
+    assert word in str(row["detail"])
+
+
+def test_driver_versions() -> None:
+    assert [doctor._major(text) for text in ("580.65.06", None, "beta", "")] == [580, 0, 0, 0]
