@@ -10,9 +10,9 @@ help:
 	@echo "make test    linters, types, import contracts and all tests"
 	@echo "make bench   every benchmark of benchmarks/, as JSON (needs the data folder)"
 
-NATIVE := CMakeLists.txt $(wildcard src/gpuloom/kernels/csrc/*.[ch])
+SOURCES := CMakeLists.txt $(wildcard src/gpuloom/kernels/csrc/*.[ch])
 
-$(STAMP): pyproject.toml $(NATIVE)
+$(STAMP): pyproject.toml $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuloom needs Python 3.11 or newer"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 cannot create a virtual environment: install your system's python3-venv package"; exit 1; }
 	@echo "installing gpuloom into $(VENV)"
@@ -31,9 +31,9 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# A real OpenCL device for the tests of kernel-level sharing; without it they are skipped, and say so.
-OPENCL := $(VENV)/.opencl
-$(OPENCL): $(STAMP)
+# A real OpenCL device and a real browser for the tests; without them some are skipped, and say so.
+PACKAGES := $(VENV)/.packages
+$(PACKAGES): $(STAMP) tests/install-packages.sh
 	@sh tests/install-packages.sh
 	@touch $@
 
@@ -45,11 +45,15 @@ intel-opencl: .venv-intel-opencl/.installed
 	@touch $@
 	@echo "GPULOOM_TEST_INTEL_OPENCL=$(CURDIR)/.venv-intel-opencl"
 
-test: lint types $(OPENCL)
+test: lint types $(PACKAGES)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run_all.py
+
+# The links, paths and names in the documents; `make test` has it too.
+docs-check: $(STAMP)
+	$(BIN)/python -m pytest tests/test_docs.py
 
 clean:
 	rm -rf $(VENV) .venv-intel-opencl build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

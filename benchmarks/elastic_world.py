@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from gpuloom.cli.inputs import parse_seeds
-from gpuloom.sim.run import Scenario, simulate
-from gpuloom.sim.scenario import Inputs, load
+from gpuloom.sim.inputs import Inputs, load
+from gpuloom.sim.run import simulate
+from gpuloom.sim.scenario import Scenario
 
 GPUS = "16x4xV100-16GB"
 RANDOM = {"pollux"}

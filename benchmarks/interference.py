@@ -14,7 +14,7 @@ Errors are (predicted - measured) / measured. Standard errors are of the mean er
 cluster: those were measured in one session, and sessions differ by about 5 us a kernel, which no profile shows.
 
 What that does not leave out is the form of "ours": it was chosen with all 750 pairs in view. `nested` tells what the
-choice is worth, from the profile, among the 16 forms of `sharing_fit.FORMS`, again on models left out:
+choice is worth, from the profile, among the 16 forms of `perf.sharing.fit.FORMS`, again on models left out:
 - chosen_inside: the training part chooses the form, by leaving out one of its own three models at a time;
 - averaged: nobody chooses, the prediction is the geometric mean of all 16;
 - forms: each as if it had been given, which flatters the best of them.
@@ -42,12 +42,13 @@ from statistics import mean, stdev
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.sharing.alone_table import SoloTable
+from gpuloom.perf.arrays import Floats
+from gpuloom.perf.sharing.alone_table import AloneTable
 from gpuloom.perf.sharing.fit import FORMS, SHIPPED, Form, calibrate, fit_form
 from gpuloom.perf.sharing.gpulets import GpuletsService, fit_gpulets, measured_services, profiled_services
 from gpuloom.perf.sharing.igniter import IgniterModel
 from gpuloom.perf.sharing.igniter_fit import fit_igniter
-from gpuloom.perf.sharing.interference import Crowd, Floats, InterferenceModel, Latencies
+from gpuloom.perf.sharing.interference import Crowd, InterferenceModel, Latencies
 from gpuloom.perf.sharing.pairs import Pairs, containing, models_of, without
 from gpuloom.work.measured.service_pairs import MeasuredServices, PairRow, read_gpulets_folder, read_solo_and_pairs
 from gpuloom.work.measured.service_profiles import RUNS, Profiles, read_service_profiles
@@ -203,7 +204,7 @@ class OnMeasuredSolo:
     """A model's slowdown times the latency that was measured alone."""
 
     model: IgniterModel
-    tables: Mapping[str, SoloTable]
+    tables: Mapping[str, AloneTable]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -257,7 +258,7 @@ def v100(profiles: Profiles, measured: MeasuredServices) -> dict[str, object]:
 
 
 def on_measured_solo(profiles: Profiles, igniter: IgniterModel, measured: MeasuredServices) -> dict[str, object]:
-    tables = {name: SoloTable.of(solo) for name, solo in measured.solo_ms.items() if name in profiles.services}
+    tables = {name: AloneTable.of(solo) for name, solo in measured.solo_ms.items() if name in profiles.services}
     fits: dict[str, Fit] = {
         "ours": lambda training: calibrate(profiles, training, tables),
         "igniter": lambda _: OnMeasuredSolo(igniter, tables),

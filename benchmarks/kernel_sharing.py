@@ -220,13 +220,13 @@ def nanoseconds() -> dict[str, float]:
     """Of a decision, and of a launch with all that belongs to it, in a C program."""
     import gpuloom
 
-    native = Path(gpuloom.__file__).parent / "kernels" / "csrc"
+    csrc = Path(gpuloom.__file__).parent / "kernels" / "csrc"
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         program = Path(folder) / "ns"
-        sources = [str(native / name) for name in ("slots.c", "gate.c", "learn.c", "region_file.c", "runtime.c")]
+        sources = [str(csrc / name) for name in ("slots.c", "gate.c", "learn.c", "region_file.c", "runtime.c")]
         own = str(Path(__file__).with_name("kernel_nanoseconds.c"))
         subprocess.run(
-            ["gcc", "-std=c11", "-O2", f"-I{native}", *sources, own, "-o", str(program), "-lm", "-pthread"], check=True
+            ["gcc", "-std=c11", "-O2", f"-I{csrc}", *sources, own, "-o", str(program), "-lm", "-pthread"], check=True
         )
         out = subprocess.run([str(program), f"{folder}/region"], check=True, capture_output=True, text=True).stdout
     found: dict[str, float] = json.loads(out)

@@ -26,7 +26,7 @@ class Tenants:
         sys.setswitchinterval(1e-4)
         os.sched_setaffinity(0, CORES[:1])
         self.device = Device()
-        self.networks: dict[str, object] = {}
+        self.networks: dict[str, Any] = {}
         self._warm()
         os.sched_setaffinity(0, CORES[-1:])
         self._jobs: dict[str, threading.Thread] = {}
@@ -60,7 +60,7 @@ class Tenants:
         return {"device": self.device.name, "launches": made.steps * (len(made.layers) + 2)}
 
     def drop(self, tenant: str) -> dict[str, object]:
-        self.networks.pop(tenant).queue.release()  # type: ignore[attr-defined]
+        self.networks.pop(tenant).queue.release()
         return {}
 
     def serve(self, tenant: str, pauses_ms: list[float]) -> dict[str, object]:
@@ -69,7 +69,7 @@ class Tenants:
         for pause in pauses_ms:
             time.sleep(pause / 1e3)
             began = time.monotonic_ns()
-            network.infer()  # type: ignore[attr-defined]
+            network.infer()
             latencies.append((time.monotonic_ns() - began) / 1e6)
         return {"latencies_ms": latencies, "ended_ns": time.monotonic_ns()}
 
@@ -84,8 +84,8 @@ class Tenants:
             while (inferences is None or done < inferences) and not self._stop.is_set():
                 now = ahead if inferences is None else min(ahead, inferences - done)
                 for _ in range(now):
-                    network.start()  # type: ignore[attr-defined]
-                network.queue.finish()  # type: ignore[attr-defined]
+                    network.start()
+                network.queue.finish()
                 done += now
                 finished.extend([time.monotonic_ns()] * now)
 

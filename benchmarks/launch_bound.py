@@ -5,7 +5,7 @@ answer for our idea of interference in `interference.py --a100`.
 
 A model whose latency does not fall with the share waits for its launches: that *floor* is its time at batch 1 on the
 whole GPU. Each further process lengthens the launches, hence the floor, by the same part; the work beside it slows with
-the others' use of L2. Both are combined as `solo_curve` combines them. Two constants for a type of GPU, from pairs.
+the others' use of L2. Both are combined as in `perf.sharing.alone_curve`. Two constants for a type of GPU, from pairs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpuloom.perf.arrays import Floats
 from gpuloom.perf.sharing.gpulets import GpuletsService
-from gpuloom.perf.sharing.interference import Crowd, Floats, Latencies
-from gpuloom.perf.sharing.intervals import Reach
-from gpuloom.perf.sharing.pairs import Pairs, left_out_reach
+from gpuloom.perf.sharing.interference import Crowd, Latencies
+from gpuloom.perf.sharing.intervals import Intervals
+from gpuloom.perf.sharing.pairs import Pairs, left_out_intervals
 from gpuloom.work.measured.service_pairs import PairRow
 
 SHARPNESS = 2.0
@@ -25,7 +26,7 @@ SHARPNESS = 2.0
 @dataclass(frozen=True, slots=True)
 class LaunchBoundModel:
     services: Mapping[str, GpuletsService]
-    reach: Reach
+    intervals: Intervals
     launch_growth: float = 0.0
     """Of the floor, for each further process."""
     cache_growth: float = 0.0
@@ -42,7 +43,7 @@ class LaunchBoundModel:
         work = np.maximum(solo**SHARPNESS - floor**SHARPNESS, 0.0)
         lengthened = floor * (1.0 + self.launch_growth * (n - 1))
         total = (lengthened**SHARPNESS + work) ** (1.0 / SHARPNESS) * (1.0 + self.cache_growth * others)
-        low, high = self.reach(np.minimum(floor / solo, 1.0), n)
+        low, high = self.intervals(np.minimum(floor / solo, 1.0), n)
         none = np.zeros_like(total)
         return Latencies(none, total, none, total * low, total * high)
 
@@ -62,8 +63,8 @@ class LaunchBoundModel:
 
 def calibrate_launch_bound(services: Mapping[str, GpuletsService], rows: Sequence[PairRow]) -> LaunchBoundModel:
     """Its two constants from measured pairs, its error bars from leaving out one model more."""
-    reach = left_out_reach(rows, lambda others: _fit(services, others))
-    return replace(_fit(services, rows), reach=reach)
+    intervals = left_out_intervals(rows, lambda others: _fit(services, others))
+    return replace(_fit(services, rows), intervals=intervals)
 
 
 def _fit(services: Mapping[str, GpuletsService], rows: Sequence[PairRow]) -> LaunchBoundModel:
@@ -73,7 +74,7 @@ def _fit(services: Mapping[str, GpuletsService], rows: Sequence[PairRow]) -> Lau
     pairs = Pairs.of(rows, tuple(services))
 
     def model(constants: Floats) -> LaunchBoundModel:
-        return LaunchBoundModel(services, Reach(), float(constants[0]), float(constants[1]))
+        return LaunchBoundModel(services, Intervals(), float(constants[0]), float(constants[1]))
 
     def errors(constants: Floats) -> Floats:
         return np.asarray(np.log(model(constants).latencies(pairs.crowd).total_ms[:, 0] / pairs.measured_ms))

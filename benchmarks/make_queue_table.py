@@ -3,9 +3,9 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/make_queue_table.py
 
 Latency of the batching queue with Poisson arrivals and no queue delay, in units of a full batch's time, by max batch,
-floor part and load (`provision.poisson_law` says what they are), from `perf.queueing`. About half a minute. Then asks
-the table at random points between its own, and writes how far it is off beside it: the planner adds the one end as a
-margin, its lower bound the other. Prints where the file went.
+floor part and load (`perf.queueing.poisson_table` says what they are), from `perf.queueing.latency`: half a minute.
+Then asks the table at random points between its own, and writes how far it is off beside it: the planner adds the one
+end as a margin, its lower bound the other. Prints where the file went.
 """
 
 import os
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from gpuloom.perf.queueing.latency import Batching, BatchTimes, Poisson, latency_of
-from gpuloom.provision.poisson_law import PoissonTable
+from gpuloom.perf.queueing.poisson_table import PoissonTable
 from gpuloom.work.measured.queue_figures import SHIPPED
 
 PERCENT = 99.0

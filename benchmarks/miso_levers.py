@@ -20,8 +20,9 @@ from typing import Any
 
 from gpuloom.cli.inputs import parse_seeds
 from gpuloom.policies.miso.tuning import LEVERS
-from gpuloom.sim.compare.runs import Task, mean_and_error, run_all
-from gpuloom.sim.scenario import Inputs
+from gpuloom.sim.compare.runs import Task, run_all
+from gpuloom.sim.compare.statistics import mean_and_error
+from gpuloom.sim.inputs import Inputs
 
 GUESSES = 2.0
 STAY = "stay_s=15"

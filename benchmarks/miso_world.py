@@ -21,8 +21,9 @@ from typing import Any
 
 from gpuloom.cli.inputs import parse_seeds
 from gpuloom.errors import InputError
-from gpuloom.sim.compare.runs import mean_and_error, run_all, summarise, tasks_for
-from gpuloom.sim.scenario import AUTHORS, Inputs
+from gpuloom.sim.compare.runs import run_all, tasks_for
+from gpuloom.sim.compare.statistics import mean_and_error, summarise
+from gpuloom.sim.inputs import AUTHORS, Inputs
 
 POLICIES = "whole-fifo whole-sjf static:3,2,2 best-static mps-only oracle miso-paper miso"
 PEERS = ("whole-fifo", "best-static", "oracle")

@@ -7,8 +7,8 @@ each model family is left out in turn: mixes that contain it are not trained on,
 mean is over families (mae_family_out). With --test all of --train is trained on, and the other file is predicted; a mix
 that is in both files is taken out of the training. Only real jobs count, never the gauges ("dummy"). Hyper-parameters:
 the smoothness of the trend is chosen anew in every training, by leaving out one more of its own families; the recipe of
-the networks is fixed in `perf.set_net`, by --choose-recipe, which looks at the training part of the first fold alone.
-Takes some minutes on one core. The same seed gives the same figures, but for "timing".
+the networks is fixed in `perf.slices.net`, by --choose-recipe, which looks at the training part of the first fold
+alone. Takes some minutes on one core. The same seed gives the same figures, but for "timing".
 """
 
 import os
@@ -27,10 +27,12 @@ from statistics import fmean, stdev
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.slices.errors import Errors, judge, small_slice_fit, together
+from gpuloom.perf.arrays import Bools
+from gpuloom.perf.slices.errors import Errors, judge, r2, small_slice_fit
+from gpuloom.perf.slices.intervals import SLICES
 from gpuloom.perf.slices.net import Recipe
 from gpuloom.perf.slices.predictor import SlicePredictor, relative_latencies, speeds_from, trend_outputs
-from gpuloom.perf.slices.table import Bools, Table, probe_of
+from gpuloom.perf.slices.table import Table, probe_of
 from gpuloom.perf.slices.training import train, train_trend
 from gpuloom.work.measured.figures import load_figures
 from gpuloom.work.measured.mps_mixes import MeasuredMix, read_mixes
@@ -99,7 +101,7 @@ def unknown_families(training: Mixes, test: Mixes) -> dict[str, object]:
             "mae_if_solo_slowdown_were_exact": fmean(exact),
             "by_family": {
                 family: short(errors)
-                | {"coverage_by_slice": {name: row["coverage"] for name, row in errors.by_slice().items()}}
+                | {"coverage_by_slice": {name: row.get("coverage") for name, row in by_slice(errors).items()}}
                 for family, errors in gauged.items()
             },
             "without_gauge": {
@@ -117,13 +119,42 @@ def error_of_exact_solo(predictor: SlicePredictor, table: Table, mine: Bools) ->
     return float(np.nanmean(np.abs(guess - relative_latencies(table.speeds[mine]))))
 
 
+def together(parts: Sequence[Errors]) -> Errors:
+    return Errors(
+        tuple(name for part in parts for name in part.workloads),
+        tuple(size for part in parts for size in part.sizes),
+        *(
+            np.concatenate([getattr(part, field) for part in parts])
+            for field in ("latency", "predicted", "truth", "held")
+        ),
+    )
+
+
+def by_slice(errors: Errors) -> dict[str, dict[str, float]]:
+    """Of speeds: mean absolute error, R² and coverage."""
+    return {f"{slices}g": on_slice(errors, column) for column, slices in enumerate(SLICES)}
+
+
+def on_slice(errors: Errors, column: int) -> dict[str, float]:
+    known = np.isfinite(errors.truth[:, column])
+    off = (errors.predicted - errors.truth)[known, column]
+    if not known.any():
+        return {"jobs": 0}
+    return {
+        "jobs": len(off),
+        "mae_speed": float(np.abs(off).mean()),
+        "r2": r2(errors.predicted[:, column], errors.truth[:, column]),
+        "coverage": float(errors.held[known, column].mean()),
+    }
+
+
 def short(errors: Errors) -> dict[str, float]:
     return {"mae": errors.mae, "coverage": errors.coverage}
 
 
 def described(errors: Errors) -> dict[str, object]:
     mae = dict(zip(("7g", "4g", "3g"), map(float, errors.latency.mean(axis=0)), strict=True))
-    return {"jobs": len(errors.workloads), "mae_latency": mae, "speeds": errors.by_slice()}
+    return {"jobs": len(errors.workloads), "mae_latency": mae, "speeds": by_slice(errors)}
 
 
 def predict_the_mean(pairs: Sequence[tuple[Mixes, Mixes]]) -> float:

@@ -23,10 +23,10 @@ import numpy as np
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import find
+from gpuloom.provision.check import verify
 from gpuloom.provision.demand import Demand, Pattern
 from gpuloom.provision.plan import Replica, ServicePlan
 from gpuloom.provision.supply import MigGpus
-from gpuloom.sim.service_world import verify
 from gpuloom.work.measured.mig_services import MigPoint, read_mig_services
 from gpuloom.work.model import Service
 from gpuloom.work.table import open_table

@@ -7,7 +7,7 @@ iGniter's 12 workloads; seeds are fixed. Seconds are of planning alone, lower bo
 imports and figures loaded before: wall clock, and CPU time, which other programs on the machine disturb less; of each
 the least of `--rounds`. `igniter` plans for half the SLO, not for the p99 of random arrivals, so its seconds can be
 compared, its GPUs cannot; it is left out beyond 1,000. `confirmed`: replicas whose p99, computed exactly
-(`perf.queueing`) after planning, is within the SLO. `growth_exponent`: between the last two sizes.
+(`perf.queueing.latency`) after planning, is within the SLO. `growth_exponent`: between the last two sizes.
 """
 
 import os
@@ -23,9 +23,10 @@ from math import log
 import numpy as np
 
 from gpuloom.perf.queueing.batching import Batching
-from gpuloom.provision.demand import Pattern, Problem, shipped_offer
+from gpuloom.provision.demand import Pattern, Problem
 from gpuloom.provision.plan import ServicePlan
 from gpuloom.provision.shares.confirm import p99_ms, times_on
+from gpuloom.provision.shipped import shipped_offer
 from gpuloom.provision.strategies import strategy
 from gpuloom.work.model import Service
 

@@ -8,7 +8,7 @@
   `solo_tables` is planned with the measured solo table as the profile, `profile_11_runs` with the 11-run profile.
   `margin` is the part of the model's error bar (upper end of the 90 % interval) that the planner kept free: for regular
   arrivals the largest, in steps of 0.05, with which it still needs only as many GPUs as without any.
-The simulated world is in `sim.service_world`: measured solo tables, slowdown from measured pairs, neighbours always
+The simulated world is in `perf.sharing.measured`: measured solo tables, slowdown from measured pairs, neighbours always
 busy.
 """
 
@@ -23,12 +23,15 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuloom.provision.demand import Offer, Pattern, Problem, shipped_offer
+from gpuloom.perf.sharing.measured import MeasuredModel, measured_model, measured_tables
+from gpuloom.provision.check import verify
+from gpuloom.provision.demand import Pattern, Problem
+from gpuloom.provision.offer import Offer
 from gpuloom.provision.peers.igniter import provision as igniter
 from gpuloom.provision.plan import ServicePlan
 from gpuloom.provision.shares.confirm import times_on
+from gpuloom.provision.shipped import shipped_offer
 from gpuloom.provision.strategies import STRATEGIES, strategy
-from gpuloom.sim.service_world import MeasuredModel, measured_model, measured_tables, verify
 from gpuloom.work.measured.service_figures import load_service_figures
 from gpuloom.work.measured.service_pairs import read_solo_and_pairs
 from gpuloom.work.measured.service_profiles import RUNS

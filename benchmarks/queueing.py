@@ -20,6 +20,8 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +69,7 @@ def against_simulation(requests: int, runs: int, generator: np.random.Generator)
         stderr = np.std(seen, axis=0, ddof=1) / runs**0.5
         error = figures(latency_of(times, batching, Poisson(rate))) - mean
         scores.append(error / np.maximum(stderr, 5e-4 * mean))
-        row: dict[str, object] = {"shape": shape, "max_batch": batch, "load": load, "delay_share": delay}
+        row: dict[str, Any] = {"shape": shape, "max_batch": batch, "load": load, "delay_share": delay}
         for at, name in enumerate(NAMES):
             row |= {f"{name}_error_pct": round(100 * error[at] / mean[at], 3)}
             row |= {f"{name}_stderr_pct": round(100 * stderr[at] / mean[at], 3)}
@@ -132,13 +134,13 @@ def speed(repeats: int, generator: np.random.Generator) -> dict[str, object]:
     for batch in (1, 8):
         rate = 0.7 * times.capacity_per_s(Batching(batch))
         arrivals_ms = np.cumsum(generator.exponential(1000.0 / rate, count))
-        took_us = cpu_us(lambda a=arrivals_ms, b=batch: serve(a, times, Batching(b, 1.0)), 1)  # type: ignore[misc]
+        took_us = cpu_us(partial(serve, arrivals_ms, times, Batching(batch, 1.0)), 1)
         rates[f"max_batch_{batch}"] = round(count / took_us * 1e6)
     return {"queries": rows, "simulation_requests_per_s": rates}
 
 
-def dealt(generator: np.random.Generator) -> list[dict[str, object]]:
-    rows = []
+def dealt(generator: np.random.Generator) -> list[dict[str, float]]:
+    rows: list[dict[str, float]] = []
     for replicas in (1, 2, 4, 8):
         gaps = erlang_gaps(replicas, 200_000, generator)
         for batch, load in itertools.product((1, 8), (0.5, 0.8)):

@@ -53,7 +53,7 @@ def main() -> None:
     results = {}
     for name, (script, *arguments) in COMMANDS.items():
         print(f"{name}: {script} {' '.join(map(str, arguments))}", file=sys.stderr, flush=True)
-        command = [sys.executable, HERE / str(script), *map(str, arguments)]
+        command: list[str | Path] = [sys.executable, HERE / str(script), *map(str, arguments)]
         results[name] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     print(json.dumps(results, indent=2))
 

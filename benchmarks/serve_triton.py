@@ -38,20 +38,20 @@ import numpy as np
 
 from gpuloom.gpus.grant import Grant
 from gpuloom.perf.queueing.batching import Batching, BatchTimes
-from gpuloom.perf.queueing.latency import Poisson, best_batching, latency_of
-from gpuloom.perf.sharing.alone_table import SoloTable
+from gpuloom.perf.queueing.latency import Poisson, latency_of
+from gpuloom.perf.sharing.alone_table import AloneTable
 from gpuloom.perf.sharing.model import SharingModel
 from gpuloom.provision.plan import Replica, ServicePlan
-from gpuloom.serve.deploy import SLOWDOWN
-from gpuloom.serve.deployment import Deployment, Promise, read_plan
-from gpuloom.serve.fleet.shadows import shadow_grants, slot_of
-from gpuloom.serve.gateway.http_message import Endpoint, get
+from gpuloom.serve.deployment import Deployment, Promise, model_name, read_plan, slot_of
+from gpuloom.serve.fleet.shadows import shadow_grants
+from gpuloom.serve.gateway.http_client import Peer
+from gpuloom.serve.gateway.http_message import get
 from gpuloom.serve.gateway.kserve import INFER, infer_request
 from gpuloom.serve.load.open_loop import STANDIN_BODY, Result, Target, drive
 from gpuloom.serve.load.schedule import schedule
+from gpuloom.serve.prepare import SLOWDOWN
 from gpuloom.serve.state import Record, State, read_events
 from gpuloom.serve.times import BatchMs, batch_times
-from gpuloom.serve.triton.repository import model_name
 from gpuloom.work.measured.service_figures import load_service_figures
 from gpuloom.work.measured.service_pairs import read_solo_and_pairs
 
@@ -80,7 +80,7 @@ SAVED = 0.95
 def sharing_model(measured: Path | None) -> SharingModel:
     tables = {} if measured is None else read_solo_and_pairs(measured).solo_ms
     return SharingModel.from_figures(
-        load_service_figures("V100"), {name: SoloTable.of(grid, monotone=True) for name, grid in tables.items()}
+        load_service_figures("V100"), {name: AloneTable.of(grid, monotone=True) for name, grid in tables.items()}
     )
 
 
@@ -107,13 +107,12 @@ def small_plan(model: SharingModel) -> Deployment:
 def _with_batching(replica: Replica, deployment: Deployment, model: SharingModel) -> Replica:
     widest = replace(replica, grant=replica.grant._replace(batch=MOST_BATCH))
     times = BatchTimes.of(np.maximum.accumulate(batch_times(deployment, model)(widest)))
-    choice = best_batching(times, Poisson(replica.rate_rps), delay_shares=(0.0,))
-    return replace(
-        replica,
-        grant=replica.grant._replace(batch=choice.batching.max_batch),
-        queue_delay_ms=choice.batching.delay_ms,
-        predicted_p99_ms=choice.percentile_ms,
-    )
+    arrivals = Poisson(replica.rate_rps)
+    batches = range(1, len(times.busy_ms) + 1)
+    p99_ms = [latency_of(times, Batching(batch), arrivals).percentile_ms(99) for batch in batches]
+    best_ms = min(p99_ms)
+    grant = replica.grant._replace(batch=batches[p99_ms.index(best_ms)])
+    return replace(replica, grant=grant, queue_delay_ms=0.0, predicted_p99_ms=best_ms)
 
 
 def plan_json(deployment: Deployment) -> dict[str, object]:
@@ -216,7 +215,7 @@ def after(events: list[dict[str, Any]], since: float, what: str, service: str, *
     wanted = {"event": what, "service": service, **more}
     for event in events:
         if event["at_unix_s"] >= since and all(event[key] == value for key, value in wanted.items()):
-            return round(event["at_unix_s"] - since, 3)
+            return round(float(event["at_unix_s"]) - since, 3)
     return None
 
 
@@ -307,12 +306,12 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
 
 async def gateway_ms(record: Record, asked: int = 1000) -> dict[str, float]:
     """What the gateway adds over HTTP, on the clock: the same question to a server directly and through it, in turn."""
-    gateway = Endpoint(record.host, record.port)
+    gateway = Peer(record.host, record.port)
     status = json.loads((await gateway.ask(get("/gpuloom/status"))).body)
     service = status["services"][0]
     port = next(one["port"] for one in service["replicas"][0]["servers"] if one["phase"] == "ready")
     question = get(f"/v2/models/{model_name(service['name'])}/ready")
-    took: dict[Endpoint, list[float]] = {Endpoint(record.host, port): [], gateway: []}
+    took: dict[Peer, list[float]] = {Peer(record.host, port): [], gateway: []}
     for _ in range(asked):
         for endpoint, found in took.items():
             began_s = time.perf_counter()

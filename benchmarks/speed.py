@@ -17,11 +17,12 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
+from gpuloom.contract.view import JobView, View
 from gpuloom.engine.state import State
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.layouts import parse
-from gpuloom.policies.contract import Estimate, JobView, View
+from gpuloom.perf.speed import Estimate
 from gpuloom.policies.miso.policy import Miso
 from gpuloom.work.model import Job, Kind
 
@@ -61,7 +62,7 @@ def decide_ms(repeats: int = 300) -> dict[str, float]:
     cluster = parse_cluster("1xA100-40GB")
     model = cluster.gpus[0].model
     layout = parse(model, "2,1,1,1,1,1")
-    cold, known = [], []
+    cold, known = list[float](), list[float]()
     for seed in range(repeats):
         dice = Random(seed)
         state = State(cluster)

@@ -3,21 +3,17 @@
 gpuloom simulate --policy examples/my_policy.py:Urgent --trace examples/jobs.yaml --gpus 4xA100-40GB
 """
 
-from gpuloom.gpus.cluster import Cluster
+from gpuloom.contract import Plan, Policy, Reason, View
 from gpuloom.gpus.grant import Grant
-from gpuloom.policies.contract import ON_EVENTS, Plan, Reason, View
 
 PATIENCE_S = 3600.0
 """Nobody overtakes a job that has waited this long, so that a large one is not passed over for ever."""
 
 
-class Urgent:
+class Urgent(Policy):
     """Whole GPUs by priority, with backfilling. Knows nothing but what jobs state about themselves."""
 
-    told: frozenset[str] = frozenset()  # fields of Hints; an honest policy asks for none
-
-    def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
-        self.when = ON_EVENTS  # or When(every_s=60)
+    # What may be said besides: when = When(every_s=60), told = frozenset({"length_s"}), uses_mps = True.
 
     def decide(self, view: View) -> Plan:
         idle = view.idle.copy()  # ours to take from

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from gpuloom.sim.inputs import Inputs, load
 from gpuloom.sim.run import simulate
-from gpuloom.sim.scenario import Inputs, load
 
 ROOT = Path(__file__).resolve().parents[1]
 POLICY = ROOT / "examples" / "my_policy.py"

@@ -1,22 +1,23 @@
 """Small worlds for the engine's tests: a cluster, a policy that does as told, and checks that must always hold."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
+from gpuloom.contract.plan import NO_CHANGE, Plan
+from gpuloom.contract.policy import ON_EVENTS, Policy, When
+from gpuloom.contract.view import Phase, View
 from gpuloom.engine.events import Event, JobArrived
 from gpuloom.engine.instructions import Instruction
 from gpuloom.engine.machine import Engine
 from gpuloom.gpus import layouts
 from gpuloom.gpus.cluster import Cluster, parse_cluster
-from gpuloom.policies.contract import NO_CHANGE, ON_EVENTS, Phase, Plan, View, When
 from gpuloom.work.model import Job, Kind
 
 
-class Puppet:
+class Puppet(Policy):
     """A policy that returns the plans it was given, one each time it is asked."""
-
-    told: frozenset[str] = frozenset()
 
     def __init__(self, plans: Iterable[Plan] = (), when: When = ON_EVENTS) -> None:
         self.plans = list(plans)
@@ -44,9 +45,9 @@ class Bench:
         return out
 
     def arrive(
-        self, job_id: str = "a", at_s: float = 0.0, plan: Plan | None = None, **fields: object
+        self, job_id: str = "a", at_s: float = 0.0, plan: Plan | None = None, **fields: Any
     ) -> list[Instruction]:
-        job = Job(job_id, at_s, **{"kind": Kind.SLICEABLE, **fields})  # type: ignore[arg-type]
+        job = Job(job_id, at_s, **{"kind": Kind.SLICEABLE, **fields})
         return self.tell(JobArrived(at_s, "test", job), plan)
 
 

@@ -2,6 +2,9 @@
 
 import pytest
 
+from gpuloom.contract.plan import Plan
+from gpuloom.contract.policy import When
+from gpuloom.contract.view import Phase
 from gpuloom.engine.events import (
     CutFailed,
     GpuCut,
@@ -19,9 +22,9 @@ from gpuloom.engine.machine import IllegalEvent
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.model import Instance
 from gpuloom.gpus.steps import Create, Destroy
-from gpuloom.policies.contract import Phase, Plan, When
 from gpuloom.work.model import Kind
 from tests.engine.conftest import Bench
+from tests.engine.dump import dump
 
 G3A, G3B, G2, G7 = Instance(0, "3g.20gb"), Instance(4, "3g.20gb"), Instance(4, "2g.10gb"), Instance(0, "7g.40gb")
 
@@ -127,7 +130,7 @@ def test_an_infeasible_plan_is_refused_with_its_reason_and_nothing_changes(plan:
     assert reason in (decision.rejected or "")
     assert bench.engine.state.plans_rejected == 1
     bench.engine.state.plans_rejected = 0
-    assert bench.engine.state.dump() == twin.engine.state.dump()
+    assert dump(bench.engine.state) == dump(twin.engine.state)
 
 
 def test_a_new_layout_may_not_pull_the_slice_from_under_a_job_it_does_not_mention(bench: Bench) -> None:
@@ -219,10 +222,10 @@ def test_a_cancelled_job_is_killed_and_given_up(bench: Bench) -> None:
 )
 def test_an_event_that_cannot_have_happened_is_refused_and_nothing_changes(bench: Bench, event: JobStarted) -> None:
     bench.arrive("a")
-    before = bench.engine.state.dump()
+    before = dump(bench.engine.state)
     with pytest.raises(IllegalEvent):
         bench.engine.handle(event)
-    assert bench.engine.state.dump() == before
+    assert dump(bench.engine.state) == before
 
 
 def test_a_policy_with_a_period_is_asked_at_whole_multiples_while_there_are_jobs() -> None:

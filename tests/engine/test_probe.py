@@ -1,14 +1,19 @@
 """A probe begins when everybody on the GPU runs, and its answer reaches the jobs and the policy."""
 
+from gpuloom.contract.plan import Plan
 from gpuloom.engine.events import GpuCut, GpuLost, GpuProbed, JobCompleted, JobCrashed, JobStarted
 from gpuloom.engine.instructions import Cut, Probe, Start
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.model import Instance
-from gpuloom.policies.contract import Estimate, Plan
+from gpuloom.perf.speed import Estimate
 from tests.engine.conftest import Bench
 
 WHOLE = Instance(0, "7g.40gb")
 HALF = Grant(0, WHOLE, 50.0)
+
+
+def probing(bench: Bench) -> bool:
+    return bench.engine.state.gpus[0].probing
 
 
 def mixing(bench: Bench) -> None:
@@ -24,13 +29,13 @@ def test_the_probe_waits_for_the_last_to_run(bench: Bench) -> None:
     mixing(bench)
     assert bench.tell(JobStarted(10.0, "up", "a")) == []
     assert bench.tell(JobStarted(12.0, "up", "b")) == [Probe(0, ("a", "b"))]
-    assert bench.engine.state.gpus[0].probing
+    assert probing(bench)
     asked = len(bench.policy.seen)
     estimates = {"3g.20gb": Estimate(0.7, 0.6, 0.8)}
     bench.tell(GpuProbed(42.0, "probed", 0, {"a": estimates, "gone": estimates}))
     assert bench.engine.state.jobs["a"].estimates == estimates
     assert bench.engine.state.jobs["b"].estimates is None
-    assert not bench.engine.state.gpus[0].probing
+    assert not probing(bench)
     assert len(bench.policy.seen) == asked + 1
 
 
@@ -53,7 +58,7 @@ def test_a_lost_gpu_is_not_probed_and_a_late_answer_does_no_harm(bench: Bench) -
     bench.tell(JobStarted(10.0, "up", "b"))
     bench.tell(GpuLost(20.0, "gone", 0))
     bench.tell(GpuProbed(40.0, "probed", 0, {}))
-    assert not bench.engine.state.gpus[0].probing
+    assert not probing(bench)
     bench.arrive("c", 50.0, Plan(probes=(0,)))
     assert bench.engine.decision is not None
     assert bench.engine.decision.rejected == "GPU 0: cannot be probed: lost"

@@ -2,8 +2,9 @@
 
 import pytest
 
-from gpuloom.provision.demand import Problem, shipped_offer
+from gpuloom.provision.demand import Problem
 from gpuloom.provision.plan import ServicePlan
+from gpuloom.provision.shipped import shipped_offer
 from gpuloom.provision.strategies import strategy
 from gpuloom.work.model import Service
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuloom.sim.inputs import Inputs, load
 from gpuloom.sim.run import simulate
-from gpuloom.sim.scenario import Inputs, load
 
 PUBLISHED = {
     "whole-fifo": (2541.0, 0.03),

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuloom.sim.inputs import Inputs, load
 from gpuloom.sim.run import simulate
-from gpuloom.sim.scenario import Inputs, load
 
 PUBLISHED_S = {
     "tiresias": (2473.65, 5144.9625, 3876.25625, 3280.2625),

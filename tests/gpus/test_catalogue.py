@@ -4,6 +4,7 @@ import pytest
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import MODELS, base_profiles, find, guess
+from gpuloom.gpus.model import GpuModel
 
 
 def test_the_accepted_names() -> None:
@@ -41,7 +42,7 @@ def test_sms_of_a_hopper_are_not_multiples_of_one_slice() -> None:
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_every_profile_stays_on_its_gpu(model) -> None:
+def test_every_profile_stays_on_its_gpu(model: GpuModel) -> None:
     for profile in model.profiles:
         assert all(start >= 0 and start + profile.size <= model.units for start in profile.starts)
         assert profile.mem_mib <= model.mem_mib

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpuloom.errors import InputError
 from gpuloom.gpus import layouts
 from gpuloom.gpus.catalogue import MODELS, find
-from gpuloom.gpus.model import Instance
+from gpuloom.gpus.model import GpuModel, Instance
 
 A100 = MODELS["A100-40GB"]
 A30 = MODELS["A30-24GB"]
@@ -73,7 +73,7 @@ def test_legal(text: str) -> None:
         (RTX, "1g.24gb+me.all@0,1g.24gb@3", "every media engine"),
     ],
 )
-def test_illegal_with_a_reason(model, text: str, reason: str) -> None:
+def test_illegal_with_a_reason(model: GpuModel, text: str, reason: str) -> None:
     assert reason in (layouts.check(model, exact(text)) or "")
 
 
@@ -174,7 +174,7 @@ def test_more_instances_than_any_gpu_has_are_refused_at_once() -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from(list(MODELS.values())), st.text(alphabet="123478g.5bm@+-, none", max_size=30))
-def test_any_text_is_a_legal_layout_or_an_input_error(model, text: str) -> None:
+def test_any_text_is_a_legal_layout_or_an_input_error(model: GpuModel, text: str) -> None:
     with suppress(InputError):
         assert layouts.check(model, layouts.parse(model, text)) is None
 
@@ -183,3 +183,15 @@ def test_equal_models_share_what_is_remembered() -> None:
     twin = pickle.loads(pickle.dumps(A100))
     assert twin is not A100
     assert layouts.every(twin) is layouts.every(A100)
+
+
+def test_drawing() -> None:
+    assert layouts.draw(A100, ()) == "|········|"
+    assert layouts.draw(A100, layouts.parse(A100, "1@0,1@1,1@5")) == "|1|1|···|1|··|"
+    assert layouts.draw(RTX, layouts.parse(RTX, "2@6,1@3")) == "|···|111|222222|"
+
+
+@pytest.mark.parametrize("model", [A100, A30, RTX], ids=lambda model: model.name)
+def test_what_is_written_is_read_again(model: GpuModel) -> None:
+    for layout in layouts.every(model):
+        assert layouts.parse(model, layouts.written(layout)) == layout

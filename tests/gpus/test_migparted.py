@@ -2,7 +2,6 @@
 
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 from gpuloom.errors import InputError
 from gpuloom.gpus import layouts
 from gpuloom.gpus.catalogue import MODELS
-from gpuloom.gpus.migparted import Entry, dump_configs, entry_for, layout_for, parse_configs, read_configs
-from gpuloom.gpus.model import Instance
+from gpuloom.gpus.migparted import Configs, dump_configs, entry_for, layouts_for, parse_configs
+from gpuloom.gpus.model import GpuModel, Instance, Layout
 
 A100 = MODELS["A100-40GB"]
 A30 = MODELS["A30-24GB"]
@@ -45,6 +44,13 @@ mig-configs:
 """
 
 
+def layout_for(configs: Configs, name: str, model: GpuModel, device: int = 0, source: str = "mig-configs") -> Layout:
+    """The best of those that the configuration allows."""
+    layout = layouts.best(model, layouts_for(configs, name, model, device, source))
+    assert layout is not None
+    return layout
+
+
 def test_counts_become_an_exact_layout() -> None:
     configs = parse_configs(FILE)
     assert layout_for(configs, "balanced", A100) == layouts.parse(A100, "1@0,1@1,2@2,3@4")
@@ -71,7 +77,7 @@ def test_what_is_written_is_read_back() -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from([model for model in MODELS.values() if model.mig]), st.data())
-def test_any_layout_survives_but_for_its_placement(model, data: st.DataObject) -> None:
+def test_any_layout_survives_but_for_its_placement(model: GpuModel, data: st.DataObject) -> None:
     layout = data.draw(st.sampled_from(layouts.every(model)))
     again = layout_for(parse_configs(dump_configs({"x": (entry_for(model, layout),)})), "x", model)
     assert Counter(one.profile for one in again) == Counter(one.profile for one in layout)
@@ -133,17 +139,6 @@ def test_profiles_that_this_gpu_does_not_have_or_hold(counts: str, named: str) -
         layout_for(configs, "x", A100, source="mig.yaml")
     assert named in str(caught.value)
     assert "mig.yaml: mig-configs.x" in str(caught.value)
-
-
-def test_files(tmp_path: Path) -> None:
-    path = tmp_path / "mig.yaml"
-    with pytest.raises(InputError, match="cannot be read"):
-        read_configs(path)
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="UTF-8"):
-        read_configs(path)
-    path.write_text(FILE)
-    assert read_configs(path)["all-disabled"] == (Entry(mig_enabled=False),)
 
 
 @settings(deadline=None)

@@ -31,8 +31,11 @@ def legal(draw: st.DrawFn, model: GpuModel) -> Layout:
     return layout
 
 
+Change = tuple[GpuModel, Layout, Layout, frozenset[Instance]]
+
+
 @st.composite
-def changes(draw: st.DrawFn) -> tuple[GpuModel, Layout, Layout, frozenset[Instance]]:
+def changes(draw: st.DrawFn) -> Change:
     """A model, what is there, what is wanted, and what is busy."""
     model = draw(models)
     current = draw(legal(model))
@@ -99,7 +102,7 @@ def test_loose_profiles_keep_their_count(data: st.DataObject) -> None:
 
 @settings(deadline=None)
 @given(changes())
-def test_a_plans_steps_are_each_legal_and_lead_to_the_target(change) -> None:
+def test_a_plans_steps_are_each_legal_and_lead_to_the_target(change: Change) -> None:
     model, current, target, busy = change
     layout = current
     for step in plan_steps(model, current, target, busy).steps:
@@ -110,7 +113,7 @@ def test_a_plans_steps_are_each_legal_and_lead_to_the_target(change) -> None:
 
 @settings(deadline=None)
 @given(changes())
-def test_a_plan_touches_nothing_that_the_target_keeps_and_says_what_must_stop(change) -> None:
+def test_a_plan_touches_nothing_that_the_target_keeps_and_says_what_must_stop(change: Change) -> None:
     model, current, target, busy = change
     plan = plan_steps(model, current, target, busy)
     touched = [step.instance for step in plan.steps]
@@ -121,7 +124,7 @@ def test_a_plan_touches_nothing_that_the_target_keeps_and_says_what_must_stop(ch
 
 @settings(deadline=None)
 @given(changes())
-def test_no_busy_instance_is_destroyed_while_something_else_could_be_done(change) -> None:
+def test_no_busy_instance_is_destroyed_while_something_else_could_be_done(change: Change) -> None:
     model, current, target, busy = change
     steps = plan_steps(model, current, target, busy).steps
     layout = current

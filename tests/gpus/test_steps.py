@@ -4,13 +4,13 @@ import pytest
 
 from gpuloom.gpus import layouts
 from gpuloom.gpus.catalogue import MODELS
-from gpuloom.gpus.model import Instance
+from gpuloom.gpus.model import Instance, Layout
 from gpuloom.gpus.steps import Create, Destroy, StepPlan, apply_step, nearest, plan_steps
 
 A100 = MODELS["A100-40GB"]
 
 
-def cut(text: str):
+def cut(text: str) -> Layout:
     return layouts.parse(A100, text)
 
 
@@ -55,7 +55,7 @@ def test_a_limit_can_order_steps_too() -> None:
         ((), (), frozenset({Instance(0, "1g.5gb")})),
     ],
 )
-def test_contradictions_are_refused(current, target, busy) -> None:
+def test_contradictions_are_refused(current: Layout, target: Layout, busy: frozenset[Instance]) -> None:
     with pytest.raises(ValueError, match=r"illegal|not there"):
         plan_steps(A100, current, target, busy)
 

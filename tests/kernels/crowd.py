@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .chaos import LONGEST_WAIT_MS, SLACK_MS
-from .csrc_core import CORE, FLAGS, NATIVE, PROGRAMS, sanitized
+from .csrc_core import CORE, CSRC, FLAGS, PROGRAMS, sanitized
 
 WRAPPED = "-Wl,--wrap=loom_ask,--wrap=loom_queue_new"
 TOLERANCE = 0.8
@@ -107,7 +107,7 @@ def waits_in_order(waits_ms: list[float]) -> bool:
     return in_order and cut_ms[-1] >= 2 * cut_ms[0]
 
 
-def build(into: Path, sanitizer: str, core: Path = NATIVE) -> Path:
+def build(into: Path, sanitizer: str, core: Path = CSRC) -> Path:
     flags = sanitized(sanitizer)
     sources = [str(core / path.name) for path in CORE] + [str(PROGRAMS / "crowd.c")]
     program = into / "crowd"
@@ -175,7 +175,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--each", type=int, default=1, help="tenants of each process")
     parser.add_argument("--sanitizer", choices=("thread", "address,undefined", "none"), default="thread")
-    parser.add_argument("--core", type=Path, default=NATIVE, help="its sources; a broken copy shows what is found")
+    parser.add_argument("--core", type=Path, default=CSRC, help="its sources; a broken copy shows what is found")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder), asked.sanitizer, asked.core)

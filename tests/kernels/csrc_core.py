@@ -4,9 +4,9 @@ from pathlib import Path
 
 import gpuloom
 
-NATIVE = Path(gpuloom.__file__).parent / "kernels" / "csrc"
+CSRC = Path(gpuloom.__file__).parent / "kernels" / "csrc"
 PROGRAMS = Path(__file__).parent / "csrc"
-CORE = tuple(NATIVE / name for name in ("slots.c", "gate.c", "learn.c", "region_file.c", "runtime.c"))
+CORE = tuple(CSRC / name for name in ("slots.c", "gate.c", "learn.c", "region_file.c", "runtime.c"))
 FLAGS = ("-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer", "-pthread")
 
 

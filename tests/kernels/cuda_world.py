@@ -14,12 +14,12 @@ import pytest
 
 from gpuloom.kernels.core import U32, U64, Policy, Region, Slot
 
-from .csrc_core import CORE, NATIVE
+from .csrc_core import CORE, CSRC
 
 ROOT = Path(__file__).parents[2]
 STANDIN = ROOT / "tests/standin/cuda"
 PROGRAMS = Path(__file__).parent / "cuda"
-SOURCES = [*CORE, NATIVE / "cuda_streams.c", NATIVE / "cuda_hook.c"]
+SOURCES = [*CORE, CSRC / "cuda_streams.c", CSRC / "cuda_hook.c"]
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror")
 LIBRARY = ("-fvisibility=hidden", "-fPIC", "-shared")
 GUARD_S = 20  # only so that a test that would hang fails
@@ -32,7 +32,7 @@ def compile_c(out: Path, sources: list[Path], *flags: str) -> Path:
     command = [
         gcc,
         *flags,
-        f"-I{NATIVE}",
+        f"-I{CSRC}",
         f"-I{STANDIN}",
         "-g",
         "-o",

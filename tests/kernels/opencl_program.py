@@ -9,9 +9,9 @@ import threading
 
 import numpy as np
 
-from gpuloom.kernels import core as native
+from gpuloom.kernels.core import load
 from gpuloom.kernels.networks import NETWORKS, Network
-from gpuloom.kernels.opencl import Device, Handle, Queue
+from gpuloom.kernels.opencl import Device, Floats, Handle, Queue
 
 PROFILE, OUT_OF_ORDER = 2, 1
 QUEUE_PROPERTIES, QUEUE_PROPERTIES_ARRAY, PROFILING_START, EVENT_STATUS = 0x1093, 0x1098, 0x1282, 0x11D3
@@ -21,7 +21,7 @@ __kernel void twice(__global float *at) { at[get_global_id(0)] *= 2.0f; }
 """
 
 
-def digest(values: np.ndarray) -> str:  # type: ignore[type-arg]
+def digest(values: Floats) -> str:
     return hashlib.sha256(values.tobytes()).hexdigest()[:16]
 
 
@@ -146,14 +146,14 @@ def launch_in_a_callback() -> dict[str, object]:
     cl.clEnqueueNDRangeKernel(low.handle, kernel, 1, None, size, None, 0, None, ctypes.byref(first))
     cl.clEnqueueNDRangeKernel(high.handle, kernel, 1, None, size, None, 1, ctypes.byref(held), None)
 
-    @ctypes.CFUNCTYPE(None, Handle, ctypes.c_int, Handle)
     def ended(*_: object) -> None:
         before = _waited_ns()
         answers.append(cl.clEnqueueNDRangeKernel(low.handle, kernel, 1, None, size, None, 0, None, None))
         answers.append(_waited_ns() - before)
         done.set()
 
-    cl.clSetEventCallback(first, 0, ended, None)
+    callback = ctypes.CFUNCTYPE(None, Handle, ctypes.c_int, Handle)(ended)  # lives until it was called
+    cl.clSetEventCallback(first, 0, callback, None)
     done.wait()
     cl.clSetUserEventStatus(held, 0)
     high.finish()
@@ -163,7 +163,7 @@ def launch_in_a_callback() -> dict[str, object]:
 
 def _waited_ns() -> int:
     """In all, by all queues; 0 without the layer."""
-    core, why = native.load(), ctypes.create_string_buffer(200)
+    core, why = load(), ctypes.create_string_buffer(200)
     path = os.environ.get("GPULOOM_KERNELS_REGION")
     region = core.loom_region_open(path.encode(), why, 200) if path else None
     waited = sum(slot.waited_ns for _, slot in region.contents.taken()) if region else 0
@@ -202,7 +202,7 @@ def two_queues() -> dict[str, object]:
     answers = {digest(high.infer()) for _ in range(60)}
     stop.set()
     thread.join()
-    core = native.load()
+    core = load()
     why = ctypes.create_string_buffer(200)
     region = core.loom_region_open(os.environ["GPULOOM_KERNELS_REGION"].encode(), why, 200)
     slots = [
@@ -221,7 +221,7 @@ def priority_by_call() -> dict[str, object]:
     """A server that knows its tenants sets a queue's priority itself."""
     device = Device()
     queue = Queue(device)
-    core = native.load()
+    core = load()
     return {
         "known": core.gpuloom_queue_priority(queue.handle, 7),
         "unknown": core.gpuloom_queue_priority(Handle(12345), 7),

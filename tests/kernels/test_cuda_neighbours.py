@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from .csrc_core import CSRC
 from .cuda_world import (
     LIBRARY,
-    NATIVE,
     PROGRAMS,
     ROOT,
     World,
@@ -97,7 +97,7 @@ def test_it_compiles_against_cudas_own_header(tmp_path: Path) -> None:
 
 def test_cudas_own_header_finds_a_wrong_declaration(tmp_path: Path) -> None:
     flags = ("-fsyntax-only", "-Wall", "-Werror", "-DWITH_CUDA_HEADER", "-isystem", str(headers()))
-    right = (NATIVE / "cuda_api.h").read_text()
+    right = (CSRC / "cuda_api.h").read_text()
     wrong = right.replace("cuStreamGetCtx(CUstream stream, CUcontext *context)", "cuStreamGetCtx(CUstream stream)")
     assert wrong != right
     errors = []

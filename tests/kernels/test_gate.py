@@ -318,7 +318,8 @@ def test_whatever_happens_one_filler_at_a_time_and_counts_that_add_up(
     core = Core(policy, (0, 4, 4, 8))
     for slot in range(4):
         core.slot(slot).floor_ppm = 0  # what a floor owes goes past the others
-    now, flying = START, [[], [], [], []]  # type: ignore[var-annotated]
+    now = START
+    flying: list[list[int]] = [[], [], [], []]
     for what, queue, kernel, microseconds in steps:
         now += microseconds * 1000 + 1
         if what == "ask":

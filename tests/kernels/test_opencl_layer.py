@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,11 @@ PROGRAM = Path(__file__).with_name("opencl_program.py")
 pytestmark = pytest.mark.xdist_group("opencl")
 
 
-def program(name: str, env: dict[str, str]) -> dict[str, object]:
+def program(name: str, env: dict[str, str]) -> dict[str, Any]:
     ended = subprocess.run([sys.executable, str(PROGRAM), name], env=env, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert "gpuloom:" not in ended.stderr
-    found: dict[str, object] = json.loads(ended.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return found
 
 
@@ -64,7 +65,7 @@ def test_two_queues_of_one_process_are_gated_and_right(opencl: dict[str, str], t
     seen = program("two_queues", gated(opencl, tmp_path, GPULOOM_KERNELS_PRIORITY="0,5"))
     assert seen["right"]
     assert seen["left"] == 0, "a released queue gives its slot back"
-    high, low = seen["slots"]  # type: ignore[misc]
+    high, low = seen["slots"]
     assert (high["priority"], low["priority"]) == (0, 5)
     assert high["fills"] == 0
     assert 0 < low["fills"] <= low["launches"]

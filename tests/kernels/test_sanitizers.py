@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .csrc_core import CORE, FLAGS, NATIVE, PROGRAMS, sanitized
+from .csrc_core import CORE, CSRC, FLAGS, PROGRAMS, sanitized
 
 
 def build(into: Path, sanitizer: str) -> Path:
@@ -14,9 +14,7 @@ def build(into: Path, sanitizer: str) -> Path:
         pytest.skip("needs gcc")
     program = into / "stress"
     sources = [*map(str, CORE), str(PROGRAMS / "stress.c")]
-    subprocess.run(
-        ["gcc", *FLAGS, *sanitized(sanitizer), f"-I{NATIVE}", *sources, "-o", str(program), "-lm"], check=True
-    )
+    subprocess.run(["gcc", *FLAGS, *sanitized(sanitizer), f"-I{CSRC}", *sources, "-o", str(program), "-lm"], check=True)
     return program
 
 

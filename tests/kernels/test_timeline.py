@@ -1,6 +1,5 @@
 import random
 import re
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +8,8 @@ from hypothesis import strategies as st
 from gpuloom.errors import InputError
 from gpuloom.kernels.profile import LOOKED_AT, Kernel, Launch, Profile, Run
 from gpuloom.kernels.record import Record, runs_of
-from gpuloom.kernels.timeline import MOST_BARS, _time, page, placed
+from gpuloom.kernels.timeline import MOST_BARS, WIDTH_PX, _time, page, placed
+from tests.pages.seen import Seen
 
 US = 1_000
 KERNELS = {number: Kernel(number, f"k{number}", "64", "8") for number in range(1, 2001)}
@@ -28,54 +28,21 @@ def request() -> list[Launch]:
     ]
 
 
-class Tags(HTMLParser):
-    """Elements that are opened and closed, by class, and what they say."""
-
-    VOID = ("meta",)
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.rects: list[dict[str, str | None]] = []
-        self.titles: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in self.VOID:
-            self.open.append(tag)
-        if tag == "rect":
-            self.rects.append(dict(attrs))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "rect":
-            self.rects.append(dict(attrs))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "title":
-            self.titles.append(data)
-
-    def of(self, style: str) -> list[dict[str, str | None]]:
-        return [one for one in self.rects if style in (one["class"] or "").split()]
-
-
 def edges(rect: dict[str, str | None]) -> tuple[float, float]:
-    left = float(rect["x"] or 0)
-    return left, left + float(rect["width"] or 0)
+    """From where to where a bar goes, in percent of the picture."""
+    left, width = (float((rect[name] or "").removesuffix("%")) for name in ("x", "width"))
+    return left, left + width
 
 
 def test_each_launch_of_the_first_requests_is_a_bar_and_its_gap_is_beside_it() -> None:
-    tags = Tags(page(profile(request() * 10)))
-    ran, gaps = tags.of("ran"), tags.of("gap")
+    tags = Seen(page(profile(request() * 10)))
+    ran, gaps = tags.of("rect", "ran"), tags.of("rect", "gap")
     assert len(ran) == 4 * 3
     assert len(gaps) == 4 * 2
-    assert len(tags.of("held")) == 4 * 2
+    assert len(tags.of("rect", "held")) == 4 * 2
     # In a row: held, ran, gap, ran, ran, gap; a bar starts where the one before it ended.
-    assert edges(gaps[0])[0] == pytest.approx(edges(ran[0])[1], abs=0.2)
-    assert edges(ran[2])[0] == pytest.approx(edges(ran[1])[1], abs=0.2)
+    assert edges(gaps[0])[0] == pytest.approx(edges(ran[0])[1], abs=0.02)
+    assert edges(ran[2])[0] == pytest.approx(edges(ran[1])[1], abs=0.02)
 
 
 def test_what_was_recorded_is_counted() -> None:
@@ -86,14 +53,14 @@ def test_what_was_recorded_is_counted() -> None:
 
 
 def test_the_widths_are_the_times() -> None:
-    tags = Tags(page(profile(request() * 10)))
-    wide = [right - left for left, right in map(edges, tags.of("ran")[:3])]
+    tags = Seen(page(profile(request() * 10)))
+    wide = [right - left for left, right in map(edges, tags.of("rect", "ran")[:3])]
     assert wide[1] / wide[0] == pytest.approx(40 / 20, rel=0.01)
     assert wide[1] / wide[2] == pytest.approx(40 / 9, rel=0.01)
 
 
 def test_tooltips_name_the_kernel_the_time_and_the_gap() -> None:
-    titles = Tags(page(profile(request() * 10))).titles
+    titles = Seen(page(profile(request() * 10))).said("title")
     assert "k2\n64 / 8\nran 40 µs" in titles
     assert "gap of 30 µs" in titles
     assert "the host: 30 µs, after waiting for results" in titles
@@ -101,7 +68,7 @@ def test_tooltips_name_the_kernel_the_time_and_the_gap() -> None:
 
 def test_the_histograms_count_every_launch_once() -> None:
     late = Launch(3, 9 * US, 9 * US, 3 * US, False, 30_000 * US)
-    titles = Tags(page(profile([*request()[:2], late] * 10))).titles
+    titles = Seen(page(profile([*request()[:2], late] * 10))).said("title")
     counted = [int(found[1]) for title in titles if (found := re.fullmatch(r".* to .*: (\d+)", title))]
     kernels, gaps = counted[: len(counted) // 2], counted[len(counted) // 2 :]
     assert sum(kernels) == 30
@@ -110,24 +77,38 @@ def test_the_histograms_count_every_launch_once() -> None:
 
 def test_the_longest_kernels_have_colours_and_the_table_has_them_all() -> None:
     text = page(profile(request() * 10))
-    assert text.index("k2</td>") < text.index("k1</td>") < text.index("k3</td>")
+    assert text.index("k2</span>") < text.index("k1</span>") < text.index("k3</span>")
     assert "58.0 %" in text
-    assert [rect["class"] for rect in Tags(text).of("ran")[:3]] == ["c1 ran", "c0 ran", "c2 ran"]
+    assert [rect["class"] for rect in Seen(text).of("rect", "ran")[:3]] == ["c1 ran", "c0 ran", "c2 ran"]
 
 
 def test_a_request_too_long_to_look_at_is_cut_and_that_is_said() -> None:
     launches = [Launch(number, US, US, US, False, 0) for number in range(1, 2001)]
     text = page(profile(launches))
-    assert len(Tags(text).of("ran")) == MOST_BARS
+    assert len(Seen(text).of("rect", "ran")) == MOST_BARS
     assert "The first 1,200 of 2,000 launches." in text
     assert "And 1,970 more." in text
+
+
+def test_a_few_launches_fit_the_screen_and_many_get_the_room_they_need() -> None:
+    for count, width in ((100, None), (500, "3500")):
+        launches = [Launch(number, US, US, US, False, 0) for number in range(1, count + 1)]
+        picture, *_ = Seen(page(profile(launches))).of("svg", "drawing")
+        assert picture.get("width") == width
+
+
+def test_on_paper_a_long_picture_has_no_more_times_than_fit() -> None:
+    seen = Seen(page(profile([Launch(number, US, US, US, False, 0) for number in range(1, 1001)])))
+    times = [found for found in seen.of("text") if found["y"] == "0.8rem"]
+    assert len(times) > 40
+    assert len([found for found in times if "class" not in found]) <= 10
 
 
 def test_a_long_run_without_repetition_is_one_request() -> None:
     dice = random.Random(1)
     launches = [Launch(dice.randrange(1, 9), US, US, US, False, 0) for _ in range(LOOKED_AT + 5)]
     text = page(profile(launches))
-    assert "launches, which never repeat<b>20,005</b>" in text
+    assert "<dt>launches, which never repeat</dt><dd>20,005</dd>" in text
     assert "The first 1,200 of 20,005 launches." in text
 
 
@@ -157,12 +138,11 @@ launches = st.builds(
 @given(st.lists(launches, min_size=1, max_size=60))
 def test_any_profile_makes_a_whole_page_with_its_bars_in_the_picture(made: list[Launch]) -> None:
     text = page(profile(made))
-    tags = Tags(text)
-    assert tags.open == []
-    assert "nan" not in text
+    tags = Seen(text)
+    assert "nan" not in text.partition("</head>")[2]
     assert text == page(profile(made))
-    width = edges(tags.of("lane")[0])[1]
-    assert all(0 <= left <= right <= width + 2 for left, right in map(edges, tags.of("ran")))
+    a_pixel = 100 / WIDTH_PX
+    assert all(0 <= left <= right <= 100 + 2 * a_pixel for left, right in map(edges, tags.of("rect", "ran")))
 
 
 @settings(deadline=None)

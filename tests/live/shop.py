@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuloom.gpus.host.mps import Daemon
+from gpuloom.gpus.host.processes import born_ticks
 from gpuloom.live import processes
 from gpuloom.live.store import Store
 from tests.standin.hardware import GPULOOM, Hardware
@@ -48,7 +49,9 @@ class Shop:
 
     def job(self, name: str, workload: str = "resnet 128", steps: int = 60, *words: str, **more: Any) -> None:
         """A measured job: `words` are further arguments for it, `more` further fields of its entry in the work file."""
-        script = [sys.executable, str(MEASURED_JOB), "--save-every", str(SAVE_EVERY)]
+        # One that is deaf is deaf from its first moment, however long Python takes to start.
+        deaf = ["sh", "-c", 'trap "" TERM; exec "$@"', "sh"] if "--ignore-sigterm" in words else []
+        script = [*deaf, sys.executable, str(MEASURED_JOB), "--save-every", str(SAVE_EVERY)]
         command = [*script, "--workload", workload, "--steps", str(steps), *words]
         self._entries.append({"name": name, "workload": workload, "command": command, **more})
         self.jobs[name] = steps
@@ -142,7 +145,7 @@ def _parts(gpu: dict[str, Any]) -> list[tuple[int, str]]:
 
 
 def ended(pid: int) -> bool:
-    return processes.born_ticks(pid) is None
+    return born_ticks(pid) is None
 
 
 def interrupt(runner: "subprocess.Popen[str]") -> None:

@@ -129,7 +129,7 @@ def test_a_job_that_dies_is_started_again_and_at_last_given_up(shop: Shop) -> No
 
 def test_a_job_that_ignores_sigterm_is_killed_after_the_grace_time(shop: Shop) -> None:
     shop.hardware.install(UNCUT)
-    shop.job("deaf", "resnet 128", 400, "--ignore-sigterm")
+    shop.job("deaf", "resnet 128", 1500, "--ignore-sigterm")
     shop.job("second", "resnet 128", 60, submit=15)
     assert set(shop.run("miso-paper", grace_s=8.0).values()) == {"completed"}
     causes = [event["cause"] for event in shop.events("JobStopped") if event["job_id"] == "deaf"]

@@ -12,9 +12,10 @@ import pytest
 from gpuloom.engine.events import Tick
 from gpuloom.engine.log import Header, read
 from gpuloom.errors import InputError
+from gpuloom.gpus.host.processes import ProcessId, born_ticks
 from gpuloom.live import processes
-from gpuloom.live.body import KEEPER
 from gpuloom.live.clock import Clock
+from gpuloom.live.launch import KEEPER
 from gpuloom.live.store import Exit, Progress, Run, Store
 from tests.live.shop import until
 
@@ -140,9 +141,9 @@ def test_everything_that_carries_the_mark_is_ended(folder: Path) -> None:
 
 
 def test_a_number_that_is_used_again_is_another_process() -> None:
-    me = processes.ProcessId(os.getpid(), processes.born_ticks(os.getpid()) or 0)
+    me = ProcessId(os.getpid(), born_ticks(os.getpid()) or 0)
     assert me.lives
-    assert not processes.ProcessId(me.pid, me.born_ticks - 1).lives
+    assert not ProcessId(me.pid, me.born_ticks - 1).lives
 
 
 def test_time_goes_on_where_the_log_ended() -> None:

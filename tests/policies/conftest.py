@@ -1,14 +1,17 @@
 """A desk at which a policy can be asked: the engine's state without the engine, changed by hand between rounds."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from gpuloom.contract.plan import Plan
+from gpuloom.contract.policy import Policy
+from gpuloom.contract.view import JobView, Report, View
 from gpuloom.engine.state import State
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.gpus.grant import Grant
 from gpuloom.perf.goodput.model import BatchLimits, GoodputModel, StepTimes
-from gpuloom.policies.contract import JobView, Plan, Policy, Report, View
 from gpuloom.work.model import NO_HINTS, Hints, Job, Kind
 
 
@@ -17,9 +20,9 @@ class Desk:
         self.cluster = parse_cluster(gpus)
         self.state = State(self.cluster)
 
-    def arrive(self, job_id: str, gpus: int = 1, *, hints: Hints = NO_HINTS, **fields: object) -> None:
+    def arrive(self, job_id: str, gpus: int = 1, *, hints: Hints = NO_HINTS, **fields: Any) -> None:
         job = Job(job_id, self.state.now_s, Kind.ELASTIC, gpus=gpus, max_gpus=64)
-        self.state.admit(JobView(replace(job, **fields), hints=hints))  # type: ignore[arg-type]
+        self.state.admit(JobView(replace(job, **fields), hints=hints))
 
     def put(self, job_id: str, *gpus: int) -> None:
         self.state.plan_grants(job_id, tuple(map(Grant, gpus)))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuloom.contract.view import JobView, Report
 from gpuloom.errors import InputError
-from gpuloom.policies.contract import JobView, Report
 from gpuloom.policies.optimus import Optimus, remaining_steps, share_out
 from gpuloom.work.model import Hints, Job
 from tests.policies.conftest import Desk

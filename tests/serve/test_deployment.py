@@ -2,18 +2,20 @@
 
 import json
 import math
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.model import Instance
-from gpuloom.provision.plan import ServicePlan, as_json
-from gpuloom.serve.deployment import read_plan
+from gpuloom.provision.plan import ServicePlan
+from gpuloom.provision.plan_file import as_json
+from gpuloom.serve.deployment import MOST_REPLICAS, model_name, read_plan
 from tests.serve.plans import replica, row, write_plan
 
 
@@ -46,7 +48,7 @@ def test_what_may_be_missing(tmp_path: Path) -> None:
     assert found.plan.replicas[0].predicted_p99_ms == math.inf
 
 
-WRONG = {
+WRONG: dict[str, list[object]] = {
     "name": ["", None, 3, "a\nb", "x" * 300],
     "gpu": [-1, 0.5, None, True, "0"],
     "device": ["3g.20gb", 3, "half", "3g.20gb@"],
@@ -56,6 +58,9 @@ WRONG = {
     "replica": [-1, 1.5],
     "rate_rps": [0, -5, None, 1e300],
     "slo_ms": [0, None, -1],
+    "predicted_p99_ms": [-1, "soon", math.nan],
+    "workload": ["", 3, ["resnet50"]],
+    "gpu_type": ["", 100, "A100-40GB"],
     "batch_ms": [[4.2], [0, 1], [5, 4], "4.2", [4.2, None], []],
 }
 
@@ -65,6 +70,17 @@ def test_a_wrong_field_is_named(tmp_path: Path, field: str, value: Any) -> None:
     path = write_plan(tmp_path, row("good", share_pct=10), row(**{field: value}))
     with pytest.raises(InputError, match=rf"plan\.json: services\[1\]\.{field}"):
         read_plan(path)
+
+
+def test_every_field_of_a_row_is_tried_with_wrong_values() -> None:
+    assert set(WRONG) == {*row(), "gpu_type"}
+
+
+def test_more_replicas_than_a_host_serves(tmp_path: Path) -> None:
+    rows = [row(replica=number, share_pct=0.01) for number in range(MOST_REPLICAS + 1)]
+    with pytest.raises(InputError, match=r"plan\.json has 1001 replicas: one host serves at most 1000"):
+        read_plan(write_plan(tmp_path, *rows))
+    assert len(read_plan(write_plan(tmp_path, *rows[:-1])).plan.replicas) == MOST_REPLICAS
 
 
 def test_rows_that_contradict_each_other(tmp_path: Path) -> None:
@@ -107,3 +123,13 @@ def test_any_value_anywhere_is_read_or_refused(
     path = write_plan(tmp_path_factory.mktemp("p"), row(**{field: value}))
     with suppress(InputError):
         assert len(read_plan(path).plan.replicas) == 1
+
+
+@given(st.text(min_size=1))
+@example(".")
+@example("..")
+def test_a_models_name_can_be_a_folder_and_part_of_an_address(service: str) -> None:
+    name = model_name(service)
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", name)
+    assert name not in (".", "..")
+    assert model_name(name) == name

@@ -1,6 +1,7 @@
 """The latest latencies."""
 
-from hypothesis import given
+import numpy as np
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuloom.serve.latencies import BUCKET_S, MOST, Window, percentile
@@ -49,3 +50,29 @@ def test_it_is_bounded_and_can_be_emptied() -> None:
     assert window.counts(float(MOST), 1e9) == (MOST + 10, MOST + 10)
     window.clear()
     assert window.counts(0.0, 1e9) == (0, 0)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=MOST // 10), st.integers(1, 100))
+def test_percentiles_are_numpys(latencies_ms: list[float], percent: int) -> None:
+    """Nearest rank: the smallest that the share does not exceed."""
+    window = Window(10.0, limit_ms=1.0)
+    for latency_ms in latencies_ms:
+        window.add(1.0, latency_ms)
+    expected = np.percentile(latencies_ms, percent, method="inverted_cdf")
+    assert percentile(window.latencies_ms(1.0), percent) == expected
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 100.0)), max_size=100), st.floats(0.1, 3.0))
+def test_counts_of_shorter_spans_are_within_those_of_longer_ones(
+    entries: list[tuple[float, float]], span_s: float
+) -> None:
+    window, now_s = Window(20.0, limit_ms=50.0), 0.0
+    for gap_s, latency_ms in entries:
+        now_s += gap_s
+        window.add(now_s, latency_ms)
+        short, long = window.counts(now_s, span_s), window.counts(now_s, 2.0 * span_s)
+        assert 1 <= short[0] <= long[0]  # the one just added is there
+        assert short[1] <= long[1] <= long[0]
+    assert window.counts(now_s + 20.0 + 2.0 * BUCKET_S, 20.0) == (0, 0)

@@ -1,11 +1,14 @@
 """The state folder: who serves, what is left of one that was killed, files that are not whole."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +94,22 @@ def test_a_second_one_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         State(tmp_path),
     ):
         pass
+
+
+FIELDS = json.loads(json.dumps(asdict(record(1))))
+
+
+WITHOUT_ONE = [{name: FIELDS[name] for name in FIELDS if name != field} for field in FIELDS if field != "grpc_port"]
+SERVICES: list[Any] = [None, 3, [3], ["a"], {"a": 1}, [{}], [{"name": "a"}]]
+BROKEN = [*WITHOUT_ONE, *(FIELDS | {"services": services} for services in SERVICES), FIELDS | {"unheard_of": 1}]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", *map(json.dumps, BROKEN)])
+def test_a_description_that_is_not_whole_is_refused(tmp_path: Path, text: str) -> None:
+    with State(tmp_path):
+        (tmp_path / "deployment.json").write_text(text)
+        with pytest.raises(InputError, match=r"deployment\.json: not the description of a deployment"):
+            State(tmp_path).record()
 
 
 def test_an_event_that_is_half_written_is_left_out(tmp_path: Path) -> None:

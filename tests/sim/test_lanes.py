@@ -1,15 +1,20 @@
 """Where segments are drawn: slices at their memory units, shares of a device beside each other and never over."""
 
-from itertools import combinations
+from itertools import combinations, product
+from pathlib import Path
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.model import Instance
-from gpuloom.sim.lanes import Band, bands, slots
+from gpuloom.sim.lanes import Band, bands, place, slots
+from gpuloom.sim.run import simulate
+from gpuloom.sim.scenario import Scenario
 from gpuloom.sim.timeline import Segment
+from gpuloom.work.traces import read_trace
 
 CLUSTER = parse_cluster("2xA100-40GB")
 SLICE = Instance(4, "3g.20gb")
@@ -71,6 +76,7 @@ def shared_devices(draw: st.DrawFn) -> list[Segment]:
     return draw(st.permutations(segments))
 
 
+@settings(deadline=None)
 @given(shared_devices())
 def test_shares_never_overlap_and_keep_their_size(segments: list[Segment]) -> None:
     drawn, lanes = bands(segments, CLUSTER), slots(segments)
@@ -84,3 +90,42 @@ def test_shares_never_overlap_and_keep_their_size(segments: list[Segment]) -> No
             for a in at:
                 for b in to:
                     assert a.top + a.height <= b.top + 1e-5 or b.top + b.height <= a.top + 1e-5
+
+
+@settings(deadline=None, max_examples=60)
+@given(shared_devices())
+def test_every_band_lies_on_its_device(segments: list[Segment]) -> None:
+    model = CLUSTER.gpus[0].model
+    for segment, pieces in zip(segments, bands(segments, CLUSTER), strict=True):
+        device = place(model, segment.grant)
+        assert pieces, "somebody who is there is drawn"
+        for piece in pieces:
+            assert device.top - 1e-9 <= piece.top
+            assert piece.top + piece.height <= device.top + device.height + 1e-6
+
+
+@settings(deadline=None, max_examples=60)
+@given(shared_devices())
+def test_no_more_lanes_than_ever_shared_at_once(segments: list[Segment]) -> None:
+    lanes: dict[object, set[int]] = {}
+    for segment, lane in zip(segments, slots(segments), strict=True):
+        lanes.setdefault(segment.grant.device, set()).add(lane)
+    for device, used in lanes.items():
+        here = [segment for segment in segments if segment.grant.device == device]
+        busiest = max(
+            len({other.job_id for other in here if other.begin_s <= segment.begin_s < other.end_s}) for segment in here
+        )
+        assert used == set(range(busiest))
+
+
+@pytest.mark.parametrize("policy", ["whole-fifo", "static:3,2,2", "oracle", "mps-only:3", "miso"])
+def test_of_a_whole_run_no_two_bands_overlap(policy: str) -> None:
+    jobs = read_trace(Path(), "synthetic", seed=2, jobs=25, gap_s=20.0)
+    timeline = simulate(Scenario(jobs, "2xA100-40GB", every_s=10.0), policy, 2, timeline=True).timeline
+    assert timeline is not None
+    segments = [segment for segment in timeline.segments if segment.job_id]
+    drawn = list(zip(segments, bands(segments, CLUSTER), strict=True))
+    for (one, here), (two, there) in combinations(drawn, 2):
+        if one.grant.gpu == two.grant.gpu and one.begin_s < two.end_s and two.begin_s < one.end_s:
+            for a, b in product(here, there):
+                assert a.top + a.height <= b.top + 1e-5 or b.top + b.height <= a.top + 1e-5

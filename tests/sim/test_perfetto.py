@@ -3,11 +3,14 @@
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gpuloom.sim.perfetto import CLUSTER_PID, write_trace
-from gpuloom.sim.run import Result, Scenario, simulate
+from gpuloom.gpus.cluster import parse_cluster
+from gpuloom.sim.perfetto import CLUSTER_PID, events, write_trace
+from gpuloom.sim.run import Result, simulate
+from gpuloom.sim.scenario import Scenario
 from gpuloom.work.traces import read_trace
 
 GPUS = "2xA100-40GB"
@@ -23,12 +26,14 @@ def result(request: pytest.FixtureRequest) -> Result:
     return run(request.param)
 
 
-def written(result: Result, folder: Path) -> list[dict]:
+def written(result: Result, folder: Path) -> list[dict[str, Any]]:
     write_trace(folder / "out.json", result)
-    return json.loads((folder / "out.json").read_text(encoding="utf-8"))["traceEvents"]
+    trace: list[dict[str, Any]] = json.loads((folder / "out.json").read_text(encoding="utf-8"))["traceEvents"]
+    return trace
 
 
 def test_every_segment_is_a_slice(result: Result, tmp_path: Path) -> None:
+    assert result.timeline is not None
     slices = [event for event in written(result, tmp_path) if event["ph"] == "X"]
     seen = sorted((e["args"]["job"] or "", e["args"]["device"], e["cat"], e["ts"], e["ts"] + e["dur"]) for e in slices)
     kept = sorted(
@@ -64,6 +69,7 @@ def test_processes_are_gpus_and_threads_are_devices_in_order_of_placement(result
 
 
 def test_the_counters_follow_the_curves(result: Result, tmp_path: Path) -> None:
+    assert result.curves is not None
     counters: dict[str, list[float]] = {}
     for event in written(result, tmp_path):
         if event["ph"] == "C":
@@ -83,3 +89,43 @@ def test_a_run_without_a_timeline_is_refused(tmp_path: Path) -> None:
     jobs = read_trace(Path(), "synthetic", seed=5, jobs=2)
     with pytest.raises(ValueError, match="timeline"):
         write_trace(tmp_path / "out.json", simulate(Scenario(jobs, GPUS), "whole-fifo"))
+
+
+def test_slices_and_counters_come_in_order_of_time(result: Result, tmp_path: Path) -> None:
+    events = written(result, tmp_path)
+    for kind, name in (("X", None), ("C", "jobs waiting"), ("C", "utilisation")):
+        times = [event["ts"] for event in events if event["ph"] == kind and name in (None, event["name"])]
+        assert times == sorted(times)
+        assert times
+    names = [event["name"] for event in events if event["ph"] == "M"]
+    assert len(names) == len([event for event in events[: len(names)] if event["ph"] == "M"]), "names come first"
+
+
+def test_a_counter_is_written_when_it_changes(result: Result, tmp_path: Path) -> None:
+    values: dict[str, list[float]] = {}
+    for event in written(result, tmp_path):
+        if event["ph"] == "C":
+            values.setdefault(event["name"], []).extend(event["args"].values())
+    for series in values.values():
+        assert all(before != after for before, after in pairwise(series))
+
+
+def test_a_line_for_each_event_and_plain_numbers_only(result: Result, tmp_path: Path) -> None:
+    write_trace(tmp_path / "out.json", result)
+    head, *lines, tail = (tmp_path / "out.json").read_text(encoding="utf-8").splitlines()
+    assert head.endswith('"traceEvents":[')
+    assert json.loads(head + "]}")["otherData"] == {"generator": "gpuloom", "policy": result.policy, "seed": 5}
+    assert tail == "]}"
+    assert all(isinstance(json.loads(line.rstrip(",")), dict) for line in lines)
+    assert "NaN" not in head + "".join(lines)
+
+
+def test_an_empty_timeline_is_a_trace_of_names() -> None:
+    names = list(events([], parse_cluster(GPUS), [], [], "whole-fifo"))
+    assert [(event["ph"], event["pid"]) for event in names] == [("M", CLUSTER_PID)] * 2
+    counted = list(events([], parse_cluster(GPUS), [(0.0, 1.0), (1.0, 1.0), (2.0, 0.5)], [(0.5, 0.25)], "x"))[2:]
+    assert [(event["name"], event["ts"], event["args"]) for event in counted] == [
+        ("jobs waiting", 0, {"jobs": 1.0}),
+        ("jobs waiting", 2_000_000, {"jobs": 0.5}),
+        ("utilisation", 500_000, {"percent": 25.0}),
+    ]

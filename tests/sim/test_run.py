@@ -1,22 +1,26 @@
 """Whole runs: repeatable to the byte, sound under every policy, and no larger at the end than they need be."""
 
 import io
-from dataclasses import replace
-from multiprocessing import active_children
-from pathlib import Path
+from dataclasses import fields, replace
 
 import pytest
+from hypothesis import given, settings
 
+from gpuloom.engine.events import GpuLost
 from gpuloom.engine.log import replay
 from gpuloom.engine.machine import Engine
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.sim.body import VirtualBody
-from gpuloom.sim.compare.runs import for_people, mean_and_error, read_done, run_all, summarise, tasks_for
 from gpuloom.sim.costs import Costs
-from gpuloom.sim.run import Scenario, build_policy, figures, make_world, simulate
-from gpuloom.sim.scenario import Inputs, load
+from gpuloom.sim.faults import Faults
+from gpuloom.sim.inputs import Inputs, load
+from gpuloom.sim.metrics import Summary
+from gpuloom.sim.run import build_policy, figures, make_world, simulate
+from gpuloom.sim.scenario import Scenario
 from gpuloom.work.model import Job, Kind, TraceJob
+from tests.engine.dump import dump
+from tests.sim.small_traces import run, sliced, traces, whole
 
 POLICIES = ["whole-fifo", "whole-sjf", "static:3,2,2", "mps-only", "oracle", "miso-paper", "miso", "best-static"]
 SMALL = Inputs(gpus="2xA100-40GB", jobs=25)
@@ -54,7 +58,7 @@ def test_a_log_replays_to_the_same_state(policy: str, inputs: Inputs) -> None:
         parse_cluster,
         lambda header, cluster: build_policy(header.policy, cluster, header.seed, header.every_s),
     )
-    assert again.state.dump() == engine.state.dump()
+    assert dump(again.state) == dump(engine.state)
 
 
 @pytest.mark.parametrize(
@@ -89,101 +93,6 @@ def test_best_static_is_the_best_of_all_static_layouts() -> None:
         assert (best.summary.avg_jct_s or 0) <= (other or 0) + 1e-9
 
 
-def test_workers_and_resumed_runs_give_the_same_figures(tmp_path: Path) -> None:
-    tasks = tasks_for(SMALL, ["whole-fifo", "oracle"], [1, 2], timelines=False)
-    done = tmp_path / "done.jsonl"
-
-    def rows(workers: int, path: Path | None) -> list[dict[str, object]]:
-        return [{**row, "wall_s": 0} for row, _ in run_all(tasks, workers, path)]
-
-    alone = rows(1, None)
-    assert rows(2, done) == alone
-    whole = done.read_text()
-    done.write_text(whole[: len(whole) // 2])  # the power went out while it was written
-    assert rows(1, done) == alone
-    assert len(read_done(done)) >= 2
-    table = summarise(alone, "whole-fifo")
-    assert [row["policy"] for row in table] == ["whole-fifo", "oracle"]
-    assert table[0]["ratio_to_whole-fifo"] == 1.0
-
-
-def test_an_edited_trace_is_run_again(tmp_path: Path) -> None:
-    trace, done = tmp_path / "trace.jsonl", tmp_path / "done.jsonl"
-    inputs = Inputs(trace, gpus="1xV100")
-    means = []
-    for length_s in (100, 5000, 5000):
-        trace.write_text(f'{{"id": "a", "length_s": {length_s}}}\n')
-        ((row, _),) = run_all(tasks_for(inputs, ["whole-fifo"], [1], timelines=False), 1, done)
-        means.append(row["avg_jct_s"])
-    assert means == [110, 5010, 5010]
-    assert len(read_done(done)) == 2
-
-
-def test_a_policy_that_completes_nothing_is_shown_as_such(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.jsonl"
-    trace.write_text('{"id": "a", "kind": "sliceable", "workload": "bert 8", "length_s": 100}\n')
-    tasks = tasks_for(Inputs(trace, gpus="1xA100-40GB"), ["whole-fifo", "static:1,1,1,1,1,1,1"], [1], timelines=False)
-    table = summarise([row for row, _ in run_all(tasks, 1)], "whole-fifo")
-    assert (table[1]["avg_jct_s"], table[1]["given_up"], table[1]["difference_s"]) == (None, 1, None)
-    assert for_people(table, "whole-fifo")[1]["jobs given up"] == "1"
-
-
-def test_ctrl_c_ends_the_workers() -> None:
-    tasks = tasks_for(SMALL, ["whole-fifo", "oracle"], [1, 2, 3], timelines=False)
-
-    workers = []
-
-    def interrupt(done: int) -> None:  # noqa: ARG001
-        workers.extend(active_children())
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_all(tasks, 2, on_progress=interrupt)
-    assert workers
-    for worker in workers:
-        worker.join(30)  # the pool waits for them too, and whoever comes second is not told that they have ended
-        stat = Path(f"/proc/{worker.pid}/stat")
-        assert not stat.exists() or ") Z " in stat.read_text()
-
-
-@pytest.mark.parametrize("policy", ["miso", "miso-paper"])
-def test_probes_can_be_measured_or_assumed(policy: str, data_dir: Path) -> None:
-    """Real errors are drawn from measured mixes; they are the default where the trace comes with some."""
-    inputs = Inputs(data_dir / "miso", jobs=40, gpus="4xA100-40GB")
-    mixes = str(data_dir / "miso" / "mps_mixes.csv")
-    told = [
-        simulate(load(replace(inputs, probe=probe), 1), policy, 1).summary.avg_jct_s
-        for probe in (None, mixes, "authors")
-    ]
-    assert told[0] == told[1] != told[2]
-
-
-def test_a_probe_that_cannot_be_simulated() -> None:
-    with pytest.raises(InputError, match=r"--probe nobody.csv: expected authors, or a CSV file of measured mixes"):
-        load(replace(SMALL, probe="nobody.csv"), 1)
-
-
-def test_workloads_that_nobody_measured_are_told(tmp_path: Path) -> None:
-    trace = tmp_path / "jobs.jsonl"
-    line = '{{"id": "{0}", "kind": "sliceable", "workload": "{1}", "length_s": 100, "mem_mib": 4000}}\n'
-    trace.write_text(line.format("a", "resnet 128") + line.format("b", "my own 7"))
-    (note,) = load(Inputs(trace, gpus="1xA100-40GB"), 1).notes
-    assert note.startswith("1 jobs of workloads that were not measured (my own 7)")
-    assert load(SMALL, 1).notes == ()
-
-
-def test_guesses_are_off_by_at_most_the_factor() -> None:
-    entries = load(replace(SMALL, guesses=2.0), 1).trace
-    ratios = [(entry.job.estimate_s or 0) / (entry.length_s or 1) for entry in entries]
-    assert 0.5 <= min(ratios) < 0.8
-    assert 1.3 < max(ratios) <= 2.0
-    assert [entry.job.estimate_s for entry in load(replace(SMALL, guesses=1.0), 1).trace] == [
-        pytest.approx(entry.length_s) for entry in entries
-    ]
-    with pytest.raises(InputError, match="expected a factor from 1"):
-        load(replace(SMALL, guesses=0.5), 1)
-
-
 def test_a_cut_beside_costs_what_it_is_said_to() -> None:
     """On MIG nothing; the same cuts with a price can only be slower."""
     free, dear = (
@@ -198,7 +107,81 @@ def test_a_cut_beside_costs_what_it_is_said_to() -> None:
     assert free < dear
 
 
-def test_the_standard_error_is_that_of_the_mean() -> None:
-    assert mean_and_error([1.0]) == (1.0, None)
-    mean, error = mean_and_error([1.0, 2.0, 3.0, 4.0])
-    assert (mean, error) == (2.5, pytest.approx((5 / 3 / 4) ** 0.5))
+def test_a_job_that_no_policy_could_place_is_refused_before_the_run() -> None:
+    with pytest.raises(InputError, match=r"wide .*fits nowhere"):
+        run([whole("wide", 0, 1, gpus=3)], "whole-fifo", "2xV100")
+    with pytest.raises(InputError, match=r"big .*fits nowhere"):
+        run([sliced("big", 0, 1, mem_mib=99_999)], "oracle")
+
+
+@pytest.mark.parametrize("every_s", [None, 10.0])
+def test_a_job_that_this_policy_never_places_is_named(every_s: float | None) -> None:
+    with pytest.raises(InputError, match="never places job a"):
+        run([sliced("a", 0, 1, mem_mib=30_000)], "static:3,3", every_s=every_s)
+
+
+def test_an_empty_trace_is_refused() -> None:
+    with pytest.raises(InputError, match="no jobs"):
+        run([], "whole-fifo")
+
+
+def test_best_static_prefers_layouts_that_lose_no_job() -> None:
+    trace = [TraceJob(Job(f"j{n}", 0, Kind.SLICEABLE, "bert 8"), 500.0) for n in range(4)]
+    result = run(trace, "best-static")
+    assert result.summary.given_up == 0
+    assert result.summary.completed == 4
+
+
+def test_a_gpu_that_never_comes_back_is_named() -> None:
+    with pytest.raises(InputError, match="GPU 0 of 1xA100-40GB did not come back"):
+        run([whole("a", 0, 100)], "whole-fifo", faults=Faults((GpuLost(50.0, "test", 0),)))
+
+
+def test_a_job_without_a_length_needs_tables() -> None:
+    with pytest.raises(InputError, match="job e has no length"):
+        run([TraceJob(Job("e", 0, Kind.ELASTIC, "cifar10", max_gpus=4))], "whole-fifo")
+
+
+def test_rigid_jobs_are_not_shared() -> None:
+    with pytest.raises(InputError, match="never places"):
+        run([whole("a", 0, 100)], "mps-only")
+
+
+def test_a_row_of_figures_names_the_run_and_all_of_its_summary() -> None:
+    """Names are a contract with scripts."""
+    row = figures(run([whole("a", 0, 100)], "whole-fifo"))
+    names = [field.name for field in fields(Summary)]
+    assert list(row) == ["policy", "seed", *names, "wall_s"]
+    assert "layout" in figures(run([sliced("a", 0, 100)], "best-static"))
+
+
+def test_how_often_a_policy_is_asked_can_be_told() -> None:
+    cluster = parse_cluster("1xA100-40GB")
+    for name in ("whole-fifo", "oracle", "miso"):
+        own, told = build_policy(name, cluster, 0, None), build_policy(name, cluster, 0, 25.0)
+        assert told.when.every_s == 25.0
+        assert told.when.only_if_changed is (own.when.every_s is None), "who asks for rounds itself gets every one"
+
+
+def test_progress_is_told_as_time_goes_on() -> None:
+    seen: list[tuple[float, int]] = []
+    trace = [whole(f"j{n}", 10.0 * n, 100) for n in range(5)]
+    simulate(Scenario(trace, "2xV100"), "whole-fifo", on_progress=lambda at_s, done: seen.append((at_s, done)))
+    assert seen == sorted(seen)
+    assert seen[-1][1] == 5
+
+
+@settings(deadline=None, max_examples=8)
+@given(traces())
+def test_best_static_is_never_worse_than_a_layout_that_it_tried(trace: list[TraceJob]) -> None:
+    best = run(trace, "best-static", "1xA100-40GB").summary
+    for layout in ("7", "4,3", "3,2,2"):
+        other = run(trace, f"static:{layout}", "1xA100-40GB").summary
+        assert (best.given_up, best.avg_jct_s or 0) <= (other.given_up, (other.avg_jct_s or 0) + 1e-6)
+
+
+def test_best_static_needs_gpus_that_can_be_cut_and_slices_for_every_job() -> None:
+    with pytest.raises(InputError, match="needs GPUs of one model that has MIG"):
+        run([sliced("a", 0, 100)], "best-static", "2xV100")
+    with pytest.raises(InputError, match="needs GPUs of one model that has MIG"):
+        run([sliced("a", 0, 100)], "best-static", "1xA100-40GB,1xA100-80GB")

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 
+TYPE_CHECKING = False  # that of `typing` takes longer to load than all the rest
 PIPES = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
 
 
@@ -15,7 +16,10 @@ def main() -> int:
     name = os.path.basename(sys.argv[0])  # noqa: PTH119 (pathlib takes longer to load than all the rest)
     if name == "nvidia-cuda-mps-server" or sys.argv[1:] == ["-d"]:
         sys.path.insert(0, os.path.dirname(sys.argv[0]))  # noqa: PTH120
-        import mps_daemon
+        if TYPE_CHECKING:
+            from tests.standin import mps_daemon
+        else:
+            import mps_daemon
 
         return mps_daemon.start_daemon() if sys.argv[1:] else mps_daemon.serve()
     if sys.argv[1:]:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from gpuloom.gpus.host.cutter import Cut, Cutter
+from gpuloom.gpus.host.cutter import CutOutcome, Cutter
 from gpuloom.gpus.host.mig import StepFailed
 from gpuloom.gpus.host.nvml import NoDriver, opened
 from gpuloom.gpus.host.ownership import Refused
@@ -25,7 +25,7 @@ def cutter(order: dict[str, Any]) -> Cutter:
     return Cutter(root=Path(order.get("root", "/nonexistent")))
 
 
-def shown(cut: Cut) -> dict[str, Any]:
+def shown(cut: CutOutcome) -> dict[str, Any]:
     return {
         "layout": cut.layout,
         "before": cut.before,

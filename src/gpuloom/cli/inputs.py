@@ -8,7 +8,7 @@ import typer
 from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
-    from gpuloom.sim.scenario import Inputs
+    from gpuloom.sim.inputs import Inputs
 
 Trace = Annotated[
     Path | None,
@@ -64,7 +64,7 @@ def gather(
     cost: list[str] | None,
     fault: list[str] | None,
 ) -> "Inputs":
-    from gpuloom.sim.scenario import Inputs
+    from gpuloom.sim.inputs import Inputs
 
     costs, faults = tuple(cost or ()), tuple(fault or ())
     return Inputs(trace, format, gpus, jobs, gap_s, profiles, every, probe, guesses, costs, faults)

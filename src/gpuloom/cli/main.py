@@ -34,21 +34,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(simulate)
-app.command()(compare)
-app.command()(run)
-app.command()(explain)
-app.command()(policies)
-app.command()(schema)
-app.command()(gpus)
-app.command("train-predictor")(train_predictor)
-app.command()(provision)
-app.command()(doctor)
-app.command()(load)
-app.add_typer(kernels.app, name="kernels")
-app.add_typer(layout.app, name="layout")
-app.add_typer(serve.app, name="serve")
+DECIDE, MEASURE, CARRY_OUT, WATCH = "Decide", "Measure", "Carry out", "Watch"
+"""As the help groups the verbs, and as their folders are called."""
+app.command(rich_help_panel=DECIDE)(demo)
+app.command(rich_help_panel=DECIDE)(simulate)
+app.command(rich_help_panel=DECIDE)(compare)
+app.command(rich_help_panel=DECIDE)(policies)
+app.command(rich_help_panel=DECIDE)(schema)
+app.command(rich_help_panel=DECIDE)(provision)
+app.command("train-predictor", rich_help_panel=MEASURE)(train_predictor)
+app.add_typer(layout.app, name="layout", rich_help_panel=CARRY_OUT)
+app.command(rich_help_panel=CARRY_OUT)(run)
+app.add_typer(serve.app, name="serve", rich_help_panel=CARRY_OUT)
+app.command(rich_help_panel=CARRY_OUT)(load)
+app.add_typer(kernels.app, name="kernels", rich_help_panel=CARRY_OUT)
+app.command(rich_help_panel=WATCH)(explain)
+app.command(rich_help_panel=WATCH)(gpus)
+app.command(rich_help_panel=WATCH)(doctor)
 
 
 def _version(wanted: bool) -> None:

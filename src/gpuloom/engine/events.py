@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpuloom.contract.view import Estimates, Report
 from gpuloom.gpus.model import Layout
-from gpuloom.policies.contract import Estimates, Report
 from gpuloom.work.model import NO_HINTS, Hints, Job
 
 

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from gpuloom.contract.plan import Plan
 from gpuloom.engine.state import State
 from gpuloom.gpus import layouts
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.model import Instance
-from gpuloom.policies.contract import Plan
 from gpuloom.work.model import Job, Kind
 
 SHARE_TOLERANCE_PCT = 1e-6

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args
 
+from gpuloom.contract.policy import Policy
 from gpuloom.engine.events import Event
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
-from gpuloom.policies.contract import Policy
 
 VERSION = 1
 

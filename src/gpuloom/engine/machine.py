@@ -11,6 +11,9 @@ from math import ceil
 from types import MappingProxyType
 from typing import Any
 
+from gpuloom.contract.plan import Plan
+from gpuloom.contract.policy import Policy
+from gpuloom.contract.view import GpuView, JobView, Phase, View
 from gpuloom.engine.events import (
     CutFailed,
     Event,
@@ -34,7 +37,6 @@ from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.steps import plan_steps
-from gpuloom.policies.contract import GpuView, JobView, Phase, Plan, Policy, View
 
 
 class IllegalEvent(Exception):  # noqa: N818  (it is the event that is wrong)
@@ -279,6 +281,7 @@ class Engine:
         at_s = ceil(state.now_s / every_s) * every_s
         if state.last_tick_s is not None and at_s <= state.last_tick_s:
             at_s += every_s
+        at_s = max(at_s, state.now_s)  # the product may round to before now; last, so that other rounds stay as logged
         state.next_wake_s = at_s
         return [WakeAt(at_s)]
 

@@ -1,13 +1,11 @@
 """Everything the engine knows, and the few ways in which it changes. No decisions here."""
 
-import json
 from collections import OrderedDict
-from dataclasses import asdict
 from typing import Any
 
+from gpuloom.contract.view import GpuView, JobView, Phase
 from gpuloom.gpus.cluster import Cluster, IdleGpus
 from gpuloom.gpus.grant import Device, Grants
-from gpuloom.policies.contract import GpuView, JobView, Phase
 
 
 class State:
@@ -108,19 +106,3 @@ class State:
         """Put the job into another phase, from now on."""
         ran_s = job.ran_s + (self.now_s - job.since_s if job.phase is Phase.RUNNING else 0.0)
         self.put(job._replace(phase=phase, since_s=self.now_s, ran_s=ran_s, **changes))
-
-    def dump(self) -> bytes:
-        """The whole state as canonical JSON: equal states give equal bytes."""
-        content: dict[str, Any] = {
-            "now_s": self.now_s,
-            "jobs": list(self.jobs.values()),
-            "waiting": list(self.waiting),
-            "gpus": list(self.gpus.values()),
-            "idle": [gpu for node in self.cluster.nodes for gpu in self.idle.on(node)],
-            "held": sorted([str(device), sorted(shares.items())] for device, shares in self.held.items()),
-            "cancelled": sorted(self.cancelled),
-            "order": self.order,
-            "wake": [self.next_wake_s, self.last_tick_s, self.changed],
-            "counts": [self.arrivals, self.completed, self.given_up, self.plans_accepted, self.plans_rejected],
-        }
-        return json.dumps(content, sort_keys=True, separators=(",", ":"), default=asdict).encode()

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from gpuloom.gpus.model import Instance
 
+MOST_SHARERS = 48
+"""Processes that can share one device: what one MPS server can serve."""
 Device = tuple[int, Instance | None]
 """What a process sees as a device: a GPU by its index, whole or one instance of it."""
 

@@ -269,3 +269,19 @@ def _profile_written(model: GpuModel, name: str, text: str) -> Profile:
         )
         raise InputError(f"layout {text!r}: {name!r} is not a size of {model.name}; accepted are {accepted}")
     return model.by_name[wanted]
+
+
+def draw(model: GpuModel, layout: Layout) -> str:
+    """A layout as a bar of memory units: `|4444|22|1|·` is 4g at 0, 2g at 4, 1g at 6, and unit 7 free."""
+    bar, unit = "|", 0
+    for instance in layout:
+        profile = model.by_name[instance.profile]
+        bar += "·" * (instance.start - unit) + ("|" if instance.start > unit else "")
+        bar += str(profile.slices) * profile.size + "|"
+        unit = instance.start + profile.size
+    return bar + ("·" * (model.units - unit) + "|" if unit < model.units else "")
+
+
+def written(layout: Layout) -> str:
+    """As `parse` reads it."""
+    return ",".join(map(str, layout)) or "none"

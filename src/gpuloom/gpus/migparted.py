@@ -13,10 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from gpuloom.errors import InputError
-from gpuloom.gpus.layouts import best, check, placements
+from gpuloom.gpus.layouts import check, placements
 from gpuloom.gpus.model import GpuModel, Layout
 
 # PCI ids of the boards in the catalogue. Another board of the same model matches no filter until its id is added here.
@@ -55,18 +54,8 @@ class Entry:
 Configs = dict[str, tuple[Entry, ...]]
 
 
-def read_configs(path: Path) -> Configs:
-    """The configurations of a file, by name."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"{path}: cannot be read: {reason}") from error
-    return parse_configs(text, str(path))
-
-
 def parse_configs(text: str, source: str = "mig-configs") -> Configs:
-    """The same from text; `source` is what errors call it."""
+    """The configurations of a file, by name; `source` is what errors call it."""
     import yaml
 
     try:
@@ -139,13 +128,6 @@ def _counts(value: object, where: str) -> tuple[tuple[str, int], ...]:
         if type(count) is not int or not 0 <= count <= 64:
             raise InputError(f"{where}.{profile} is {count!r}; accepted is a number of instances from 0 to 64")
     return tuple((profile, count) for profile, count in value.items() if count)
-
-
-def layout_for(configs: Configs, name: str, model: GpuModel, device: int = 0, source: str = "mig-configs") -> Layout:
-    """The layout that configuration `name` asks of this GPU, placed as is `best`. `()` if MIG is off."""
-    layout = best(model, layouts_for(configs, name, model, device, source))
-    assert layout is not None  # layouts_for has complained
-    return layout
 
 
 def layouts_for(configs: Configs, name: str, model: GpuModel, device: int, source: str) -> tuple[Layout, ...]:

@@ -37,6 +37,9 @@ class Served:
     beside_per_s: float | None = None
     """Inferences of the job beside it."""
 
+    def quantile_ms(self, part: float) -> float:
+        return float(np.quantile(self.latencies_ms, part))
+
 
 @dataclass(slots=True)
 class _Job:

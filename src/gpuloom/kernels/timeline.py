@@ -8,43 +8,40 @@ what the host did before each launch and how long each kernel held its queue.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuloom.errors import InputError
 from gpuloom.kernels.profile import Kernel, Launch, Profile
+from gpuloom.pages import page as pages
+from gpuloom.pages.cards import Card, cards
+from gpuloom.pages.chart import COLOURS, colour, drawing, label, legend, rect, swatch, upright
+from gpuloom.pages.html import Html, join, tag
+from gpuloom.pages.table import Column, number_column, table
 
 REQUESTS = 4
 MOST_BARS = 1200
 """More launches than that nobody looks at one by one."""
 MOST_ROWS = 30
-COLOURS = 12
-WIDTH, ROW, AXIS = 1040, 66, 22
-PX_PER_LAUNCH, WIDEST = 7, 12_000
+WIDTH_PX = 1040
+"""Of a picture that fits the screen: what is thinner than a pixel of it is drawn a pixel wide."""
+PX_PER_LAUNCH, WIDEST_PX = 7, 12_000
+AXIS_REM, ROW_REM = 1.5, 4.3
+HOST_REM, HOST_HIGH_REM = 1.15, 0.6
+DEVICE_REM, DEVICE_HIGH_REM = 1.9, 1.6
 BINS_PER_DECADE = 4
-STYLE = """
-:root { --paper:#fbfaf8; --surface:#fff; --lane:#f3f1ed; --ink:#1d1c1a; --soft:#5f5b55; --line:#e4e0d9; --gap:#f6dfc8;
- --host:#c9c4ba; --c0:#3b5fa8; --c1:#e08a4b; --c2:#3f9c8c; --c3:#cf6f7c; --c4:#9a9a3c; --c5:#6a5fb5; --c6:#7fb8dd;
- --c7:#8c2f5c; --c8:#2c6e3f; --c9:#b06bb3; --c10:#c9a74a; --c11:#8a847b; }
-@media (prefers-color-scheme: dark) { :root { --paper:#151618; --surface:#1c1e21; --lane:#26292d; --ink:#ecebe8;
- --soft:#a3a099; --line:#33363b; --gap:#4d3a26; --host:#5c5952; } }
-* { box-sizing:border-box } body { margin:0 auto; max-width:1100px; padding:36px 28px 56px; background:var(--paper);
- color:var(--ink); font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;
- font-variant-numeric:tabular-nums }
-h1 { margin:0; font-size:24px; overflow-wrap:anywhere } h2 { margin:36px 0 12px; font-size:17px }
-.facts,.soft,small { color:var(--soft) }
-.cards { display:flex; flex-wrap:wrap; gap:12px; margin:20px 0 } .cards div { background:var(--surface);
- border:1px solid var(--line); border-radius:10px; padding:12px 18px } .cards b { display:block; font-size:24px }
-.wide { overflow-x:auto } svg { display:block } svg text { font-size:11px; fill:var(--soft) }
-.lane { fill:var(--lane) } .gap { fill:var(--gap) } .host { fill:var(--host) } .held { opacity:.35 }
-.grid { stroke:var(--line) } .ran { stroke:var(--paper); stroke-width:.4 }
-.sides { display:flex; flex-wrap:wrap; gap:28px }
-table { border-collapse:collapse; width:100% } th,td { text-align:left; padding:5px 12px 5px 0; border-bottom:1px solid
- var(--line) } th { color:var(--soft); font-weight:500 } td.n { overflow-wrap:anywhere }
-.key i { display:inline-block; width:10px; height:10px; border-radius:3px; margin:0 6px 0 14px }
-""" + "\n".join(f".c{colour} {{ fill:var(--c{colour}); background:var(--c{colour}) }}" for colour in range(COLOURS))
+HISTOGRAM_REM = 10.0
+LOG = "launches, log axis"
+KEY = (
+    ("host", "the host prepares a launch (above)"),
+    (colour(0), "a kernel runs, in its colour; pale: launched and not yet running"),
+    ("gap", "a gap: the device waits for the host"),
+)
+KERNEL_COLUMNS = (
+    Column("kernel"), number_column("launches"), number_column("of the time"), number_column("mean"),
+    number_column("p99"), number_column("mean gap after"), Column("grid"), Column("block"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,169 +71,164 @@ def page(profile: Profile) -> str:
         raise InputError(f"{profile.source}: has no launches: expected some")
     size = profile.period()
     summary = profile.summary()
-    colours = {kernel.id: min(rank, COLOURS - 1) for rank, (kernel, *_) in enumerate(summary)}
+    colours = {kernel.id: colour(min(rank, COLOURS - 1)) for rank, (kernel, *_) in enumerate(summary)}
     ran = np.fromiter((launch.ran_ns for launch in profile.launches()), np.int64)
     gaps = np.fromiter((launch.gap_ns for launch in profile.launches()), np.int64)
     queues = "1 queue" if len(profile.runs) == 1 else f"{len(profile.runs):,} queues"
-    facts = f"{profile.device} · {queues} recorded · {len(ran):,} launches of {len(summary):,} kernels"
-    parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width">',
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>{escape(profile.source)}</title><style>{STYLE}</style></head><body>",
-        f'<h1>{escape(profile.source)}</h1><p class="facts">{escape(facts)}</p>',
-        _cards(longest, size),
+    facts = (profile.device, f"{queues} recorded", f"{len(ran):,} launches of {len(summary):,} kernels")
+    return pages.page(
+        profile.source,
+        "kernels",
+        facts,
+        cards(_figures(longest, size)),
         _requests(profile.kernels, longest, size, colours),
         _histograms(ran, gaps),
         _kernels(profile, sum(ran.tolist()), colours),
-        "".join(f'<p class="soft">{escape(note)}</p>' for note in profile.notes),
-        "</body></html>\n",
-    ]
-    return "\n".join(parts)
+        closing=pages.listed(profile.notes),
+    )
 
 
-def _cards(launches: Sequence[Launch], size: int) -> str:
+def _figures(launches: Sequence[Launch], size: int) -> list[Card]:
     times = placed(launches)
     whole = len(times) // size * size
     lengths = [times[at + size - 1].ended_ns - times[at].launched_ns for at in range(0, whole, size)]
     busy = sum(launch.ran_ns for launch in launches) / max(times[-1].ended_ns, 1)
     gaps = [launch.gap_ns for launch in launches if launch.gap_ns]
-    figures = {
-        "launches a request" if size < len(launches) else "launches, which never repeat": f"{size:,}",
-        "a request, median": _time(float(np.median(lengths))),
-        "the device computes": f"{100 * min(busy, 1):.0f} %",
-        "gap, median": _time(float(np.median(gaps))) if gaps else "none",
-    }
-    return f'<div class="cards">{"".join(f"<div>{name}<b>{value}</b></div>" for name, value in figures.items())}</div>'
+    return [
+        Card("launches a request" if size < len(launches) else "launches, which never repeat", f"{size:,}"),
+        Card("a request, median", _time(float(np.median(lengths)))),
+        Card("the device computes", f"{100 * min(busy, 1):.0f} %"),
+        Card("gap, median", _time(float(np.median(gaps))) if gaps else "none"),
+    ]
 
 
-def _requests(kernels: dict[int, Kernel], launches: Sequence[Launch], size: int, colours: dict[int, int]) -> str:
+def _requests(kernels: dict[int, Kernel], launches: Sequence[Launch], size: int, colours: dict[int, str]) -> Html:
     """A row for each of the first requests, all on one scale that starts at the request's first launch."""
     count = max(1, min(REQUESTS, MOST_BARS // size, len(launches) // size))
     bars = min(size, MOST_BARS)
     times = placed(launches[: (count - 1) * size + bars + 1])
     rows = [times[at * size : at * size + bars] for at in range(count)]
     spans = [max(row[-1].ended_ns + row[-1].launch.gap_ns, row[-1].launched_ns) - row[0].launched_ns for row in rows]
-    width = min(max(WIDTH, PX_PER_LAUNCH * bars), WIDEST)
-    scale = width / max(*spans, 1)
-    drawn = [_axis(max(spans), scale, len(rows) * ROW)]
+    width_px = min(max(WIDTH_PX, PX_PER_LAUNCH * bars), WIDEST_PX)
+    span_ns = max(*spans, 1)
+    high_rem = AXIS_REM + count * ROW_REM
+    drawn = _axis(span_ns, width_px, high_rem)
     for number, row in enumerate(rows):
+        top_rem = AXIS_REM + number * ROW_REM
         following = times[number * size + bars : number * size + bars + 1]
-        drawn.append(_request(row, following, number * ROW + AXIS, scale, width, kernels, colours))
-        drawn.append(f'<text x="4" y="{number * ROW + AXIS + 11}">request {number + 1}</text>')
-    key = (
-        '<p class="key soft"><i style="background:var(--host)"></i>the host prepares a launch (above)'
-        '<i class="c0"></i>a kernel runs, in its colour; pale: launched and not yet running'
-        '<i style="background:var(--gap)"></i>a gap: the device waits for the host</p>'
-    )
-    cut = f'<p class="soft">The first {bars:,} of {size:,} launches.</p>' if bars < size else ""
-    svg = f'<svg width="{width}" height="{len(rows) * ROW + AXIS}" role="img">{"".join(drawn)}</svg>'
-    return f'<h2>The first requests <small>of the longest run</small></h2>{key}<div class="wide">{svg}</div>{cut}'
+        drawn.append(label(f"request {number + 1}", 0, top_rem + 0.8))
+        drawn += _request(row, following, top_rem, span_ns, 100 / width_px, kernels, colours)
+    about = f"Requests 1 to {count}, {bars:,} launches each: what the host prepares, what the device runs, the gaps"
+    picture = drawing(about, high_rem, drawn, None if width_px == WIDTH_PX else width_px)
+    cut = (pages.remark(f"The first {bars:,} of {size:,} launches."),) if bars < size else ()
+    title = "The first requests"
+    shown = legend("Colours", KEY), pages.wide(title, picture, "wide full"), *cut
+    return pages.section("requests", title, *shown, note="of the longest run")
 
 
 def _request(
-    row: Sequence[Placed], following: Sequence[Placed], top: int, scale: float, width: int, kernels: dict[int, Kernel],
-    colours: dict[int, int],
-) -> str:  # fmt: skip
+    row: Sequence[Placed], following: Sequence[Placed], top_rem: float, span_ns: int, least_pct: float,
+    kernels: dict[int, Kernel], colours: dict[int, str],
+) -> list[Html]:  # fmt: skip
     """`following`: the launch after it, if there is one, which the host prepares at the end of this row."""
-    origin = row[0].launched_ns
-    host, device = top + 16, top + 28
-    parts = [f'<rect class="lane" x="0" y="{y}" width="{width}" height="{h}"/>' for y, h in ((host, 9), (device, 24))]
+    origin_ns = row[0].launched_ns
+    lanes = {"host": (top_rem + HOST_REM, HOST_HIGH_REM), "device": (top_rem + DEVICE_REM, DEVICE_HIGH_REM)}
+    drawn = [rect("lane", 0, 100, *place) for place in lanes.values()]
 
-    def bar(style: str, y: int, height: int, start_ns: int, end_ns: int, about: str = "") -> None:
-        left = max(start_ns - origin, 0) * scale
-        wide = max((end_ns - origin) * scale - left, 1)
-        title = f"<title>{escape(about)}</title>" if about else ""
-        parts.append(
-            f'<rect class="{style}" x="{left:.1f}" y="{y}" width="{wide:.1f}" height="{height}">{title}</rect>'
-        )
+    def bar(style: str, lane: str, start_ns: int, end_ns: int, about: str = "") -> None:
+        left_pct = 100 * max(start_ns - origin_ns, 0) / span_ns
+        width_pct = max(100 * (end_ns - origin_ns) / span_ns - left_pct, least_pct)
+        drawn.append(rect(style, left_pct, width_pct, *lanes[lane], about))
 
-    for one in (*row[1:], *following):
-        waited = ", after waiting for results" if one.launch.waited else ""
-        about = f"the host: {_time(one.launch.host_ns)}{waited}"
-        bar("host", host, 9, one.launched_ns - one.launch.host_ns, one.launched_ns, about)
-    for one in row:
-        launch, colour = one.launch, f"c{colours[one.launch.kernel]}"
+    for step in (*row[1:], *following):
+        waited = ", after waiting for results" if step.launch.waited else ""
+        about = f"the host: {_time(step.launch.host_ns)}{waited}"
+        bar("host", "host", step.launched_ns - step.launch.host_ns, step.launched_ns, about)
+    for step in row:
+        launch, style = step.launch, colours[step.launch.kernel]
         kernel = kernels[launch.kernel]
-        bar(colour, host, 9, one.launched_ns, one.launched_ns)
+        bar(style, "host", step.launched_ns, step.launched_ns)
         about = f"{kernel.name}\n{kernel.grid} / {kernel.block}\nran {_time(launch.ran_ns)}"
-        began = one.ended_ns - launch.ran_ns
-        if began > one.free_ns:
-            bar(f"{colour} held", device, 24, one.free_ns, began, f"{about}, {_time(began - one.free_ns)} until it ran")
-        bar(f"{colour} ran", device, 24, began, one.ended_ns, about)
+        began_ns = step.ended_ns - launch.ran_ns
+        if began_ns > step.free_ns:
+            late = f"{about}, {_time(began_ns - step.free_ns)} until it ran"
+            bar(f"{style} held", "device", step.free_ns, began_ns, late)
+        bar(f"{style} ran", "device", began_ns, step.ended_ns, about)
         if launch.gap_ns:
-            bar("gap", device, 24, one.ended_ns, one.ended_ns + launch.gap_ns, f"gap of {_time(launch.gap_ns)}")
-    return "".join(parts)
+            about = f"gap of {_time(launch.gap_ns)}"
+            bar("gap", "device", step.ended_ns, step.ended_ns + launch.gap_ns, about)
+    return drawn
 
 
-def _axis(span_ns: int, scale: float, bottom: int) -> str:
-    """A line and a time at each round number, some eight of them in a screen's width."""
-    step = 10.0 ** math.floor(math.log10(max(130 / scale, 1)))
-    step *= next(times for times in (1, 2, 5, 10) if times * step * scale >= 100)
+def _axis(span_ns: int, width_px: int, bottom_rem: float) -> list[Html]:
+    """A line and a time at each round number, some eight of them in a screen's width, and on paper as many in all."""
+    px_per_ns = width_px / span_ns
+    step_ns = 10.0 ** math.floor(math.log10(max(130 / px_per_ns, 1)))
+    step_ns *= next(times for times in (1, 2, 5, 10) if times * step_ns * px_per_ns >= 100)
+    screens = math.ceil(width_px / WIDTH_PX)
     marks = []
-    for number in range(int(span_ns / step) + 1):
-        x = number * step * scale
-        marks.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="14" y2="{bottom + AXIS}"/>')
-        marks.append(f'<text x="{x + 3:.1f}" y="11">{_time(number * step)}</text>')
-    return "".join(marks)
+    for number in range(int(span_ns / step_ns) + 1):
+        left_pct = 100 * number * step_ns / span_ns
+        fine = number % screens > 0
+        room_px = 40 if fine else 0.06 * width_px
+        marks.append(upright(left_pct, 1, bottom_rem, "grid fine" if fine else "grid"))
+        if left_pct < 100 * (1 - room_px / width_px):
+            marks.append(label(_time(number * step_ns), left_pct, 0.8, "fine" if fine else None))
+    return marks
 
 
-def _histograms(ran: NDArray[np.int64], gaps: NDArray[np.int64]) -> str:
+def _histograms(ran: NDArray[np.int64], gaps: NDArray[np.int64]) -> Html:
     """Both on one axis, so that one sees what fits into what."""
     some = np.concatenate((ran[ran > 0], gaps[gaps > 0]))
     if not len(some):
-        return ""
+        return Html("")
     low, high = math.floor(math.log10(some.min())), math.floor(math.log10(some.max())) + 1
-    edges = np.logspace(low, high, (high - low) * BINS_PER_DECADE + 1)
-    ahead = int(np.count_nonzero(gaps == 0))
-    kernels = _histogram("How long kernels run", "c0", ran, edges, low, high)
-    idle = _histogram("How long the gaps are", "c1", gaps, edges, low, high)
-    told = (
-        f'<p class="soft">{ahead:,} of {len(gaps):,} launches left no gap: the host was ahead, or nothing followed.</p>'
+    sides = tag(
+        "div",
+        pages.section("kernel-lengths", "How long kernels run", _histogram(colour(0), ran, low, high), note=LOG),
+        pages.section("gap-lengths", "How long the gaps are", _histogram(colour(1), gaps, low, high), note=LOG),
+        class_="sides",
     )
-    return f'<div class="sides">{kernels}{idle}</div>{told}'
+    ahead = int(np.count_nonzero(gaps == 0))
+    no_gap = f"{ahead:,} of {len(gaps):,} launches left no gap: the host was ahead, or nothing followed."
+    return join(sides, pages.remark(no_gap))
 
 
-def _histogram(
-    title: str, style: str, values: NDArray[np.int64], edges: NDArray[np.float64], low: int, high: int
-) -> str:
-    width, height = 500, 150
-    counts, _ = np.histogram(values[values > 0], edges)
-    step = width / len(counts)
-    parts = []
-    for place, count in enumerate(counts.tolist()):
-        tall = height * count / max(int(counts.max()), 1)
-        about = f"{_time(edges[place])} to {_time(edges[place + 1])}: {count:,}"
-        parts.append(
-            f'<rect class="{style}" x="{place * step:.1f}" y="{height - tall:.1f}" width="{step - 1:.1f}" '
-            f'height="{tall:.1f}"><title>{about}</title></rect>'
-        )
+def _histogram(style: str, values: NDArray[np.int64], low: int, high: int) -> Html:
+    edges = np.logspace(low, high, (high - low) * BINS_PER_DECADE + 1)
+    counts = [int(count) for count in np.histogram(values[values > 0], edges)[0]]
+    most, step_pct = max(*counts, 1), 100 / len(counts)
+    drawn = []
     for decade in range(low, high + 1):
-        x = (decade - low) * BINS_PER_DECADE * step
-        anchor = "end" if decade == high else "start"
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height + 4}"/>')
-        parts.append(f'<text x="{x:.1f}" y="{height + 16}" text-anchor="{anchor}">{_time(10**decade)}</text>')
-    svg = f'<svg width="{width}" height="{height + 22}" role="img">{"".join(parts)}</svg>'
-    return f"<div><h2>{title} <small>launches, log axis</small></h2>{svg}</div>"
+        left_pct = (decade - low) * BINS_PER_DECADE * step_pct
+        drawn.append(upright(left_pct, 0, HISTOGRAM_REM + 0.3))
+        drawn.append(label(_time(10**decade), left_pct, HISTOGRAM_REM + 1.1, end=decade == high))
+    for place, count in enumerate(counts):
+        tall_rem = HISTOGRAM_REM * count / most
+        about = f"{_time(edges[place])} to {_time(edges[place + 1])}: {count:,}"
+        drawn.append(rect(style, place * step_pct, step_pct * 0.97, HISTOGRAM_REM - tall_rem, tall_rem, about))
+    top = counts.index(max(counts))
+    words = f"{sum(counts):,} launches; most, {max(counts):,}, from {_time(edges[top])} to {_time(edges[top + 1])}"
+    return drawing(words, HISTOGRAM_REM + 1.4, drawn)
 
 
-def _kernels(profile: Profile, total_ns: int, colours: dict[int, int]) -> str:
+def _kernels(profile: Profile, total_ns: int, colours: dict[int, str]) -> Html:
     summary = profile.summary()
-    rows = []
-    for kernel, count, ran, gap in summary[:MOST_ROWS]:
-        share = 100 * ran.mean_ns * count / max(total_ns, 1)
-        cells = (
-            f"{count:,}", f"{share:.1f} %", _time(ran.mean_ns), _time(ran.quantiles_ns[-1]), _time(gap.mean_ns),
-            escape(kernel.grid), escape(kernel.block),
-        )  # fmt: skip
-        name = (
-            f'<span class="key"><i class="c{colours[kernel.id]}" style="margin-left:0"></i></span>{escape(kernel.name)}'
+    rows = [
+        (
+            join(swatch(colours[kernel.id]), kernel.name),
+            f"{count:,}",
+            f"{100 * ran.mean_ns * count / max(total_ns, 1):.1f} %",
+            _time(ran.mean_ns),
+            _time(ran.quantiles_ns[-1]),
+            _time(gap.mean_ns),
+            kernel.grid,
+            kernel.block,
         )
-        rows.append(f'<tr><td class="n">{name}</td>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>')
-    names = ("kernel", "launches", "of the time", "mean", "p99", "mean gap after", "grid", "block")
-    head = "".join(f"<th>{name}</th>" for name in names)
-    more = f'<p class="soft">And {len(summary) - MOST_ROWS:,} more.</p>' if len(summary) > MOST_ROWS else ""
-    return f"<h2>Kernels</h2><table><tr>{head}</tr>{''.join(rows)}</table>{more}"
+        for kernel, count, ran, gap in summary[:MOST_ROWS]
+    ]
+    more = (pages.remark(f"And {len(summary) - MOST_ROWS:,} more."),) if len(summary) > MOST_ROWS else ()
+    return pages.section("kernels", "Kernels", table("Kernels", KERNEL_COLUMNS, rows), *more)
 
 
 def _time(ns: float) -> str:

@@ -5,19 +5,15 @@ runner that is killed at any moment can be started again: see `recover`. Cuts an
 """
 
 import heapq
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from pathlib import Path
 
+from gpuloom.contract.view import Phase, Report
 from gpuloom.engine.events import (
     CutFailed,
     Event,
@@ -36,47 +32,17 @@ from gpuloom.engine.events import (
 from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.gpus.grant import Grants
+from gpuloom.gpus.host.processes import ProcessId, born_ticks
 from gpuloom.gpus.model import Layout
-from gpuloom.live import keeper, processes
+from gpuloom.live import processes
 from gpuloom.live.clock import Clock
 from gpuloom.live.devices import DeviceError, Devices
+from gpuloom.live.jobs import Fate, LiveJob, ending
+from gpuloom.live.launch import start_keeper
 from gpuloom.live.probe import Predict, Rates, by_share, measure
-from gpuloom.live.processes import ProcessId
-from gpuloom.live.store import Exit, Launch, Progress, Store
+from gpuloom.live.store import Progress, Store
 from gpuloom.live.timing import Timing
-from gpuloom.policies.contract import Phase, Report
 from gpuloom.work.model import NO_HINTS, Hints, Job
-
-KEEPER = [sys.executable, "-I", "-S", str(Path(keeper.__file__))]
-
-
-@dataclass(slots=True)
-class LiveJob:
-    """A job that has a process, or had one a moment ago."""
-
-    id: str
-    grants: Grants
-    launch: Launch
-    process: ProcessId | None
-    """Its keeper; None if that has ended before anybody looked."""
-    child: "subprocess.Popen[bytes] | None" = None
-    """Only if this very runner launched it."""
-    stopping: bool = False
-    """The engine wants it to leave."""
-    next_share_pct: float | None = None
-    """The MPS share it is to come back with, when it was asked to leave only for that; None is its grant's."""
-    up: bool = False
-    up_by_s: float = 0.0
-    kill_at_s: float | None = None
-    killed: bool = False
-    seen: Progress | None = None
-    """The report from which its speed is measured next."""
-    seen_at_s: float = 0.0
-
-    def has_ended(self) -> bool:
-        if self.child is not None:
-            return self.child.poll() is not None
-        return self.process is None or not self.process.lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,33 +184,11 @@ class LocalBody:
     def _launch(self, job_id: str, grants: Grants, share_pct: float | None) -> LiveJob:
         view, last = self.engine.state.jobs[job_id], self.store.last_launch(job_id)
         processes.end(self.store.job_dir(job_id))  # never two at once, whatever happened before
-        # Whoever has no share is not to become a client of a daemon that the runner happens to know.
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_MPS_")}
-        environment = inherited | self.devices.environment(grants, share_pct)
+        device = self.devices.environment(grants, share_pct)
         number = 1 if last is None else last.number + 1
         launch = self.store.new_launch(job_id, number, view.starts, share_pct)
-        environment |= {
-            processes.MARK: str(launch.folder),
-            "GPULOOM_JOB": job_id,
-            "GPULOOM_PROGRESS": str(launch.folder / "progress"),
-            "GPULOOM_CHECKPOINT_DIR": str(self.store.checkpoint_dir(job_id)),
-            "GPULOOM_PACE": f"{self.clock.pace:g}",
-        }
-        environment.pop("GPULOOM_RESUME", None)
-        if number > 1:
-            environment["GPULOOM_RESUME"] = "1"
-        folder = self.store.job_dir(job_id)
-        with (folder / "out.log").open("ab") as out, (folder / "err.log").open("ab") as err, _sigterm_blocked():
-            child = subprocess.Popen(
-                [*KEEPER, str(launch.folder), *view.job.command],
-                env=environment,
-                cwd=self.settings.working_dir,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-        process = ProcessId(child.pid, processes.born_ticks(child.pid) or 0)
+        child = start_keeper(self.store, launch, view.job, device, self.settings.working_dir, self.clock.pace)
+        process = ProcessId(child.pid, born_ticks(child.pid) or 0)
         return LiveJob(job_id, grants, launch, process, child, up_by_s=self.now_s() + self.timing.up_s)
 
     def _stop(self, stop: Stop) -> None:
@@ -296,47 +240,29 @@ class LocalBody:
         """Tell how fast a job is that has one device for itself."""
         if len(job.grants) != 1 or job.grants[0].share_pct < 100 or job.stopping:
             return
-        if job.seen is None:
-            job.seen, job.seen_at_s = progress, self.now_s()
-            return
-        passed_s = progress.at_unix_s - job.seen.at_unix_s
-        if self.now_s() - job.seen_at_s < self.timing.report_s or passed_s <= 0 or progress.step <= job.seen.step:
-            return
-        rate = (progress.step - job.seen.step) / passed_s / self.clock.pace
-        if not 0 < rate < float("inf"):
-            return
-        job.seen, job.seen_at_s = progress, self.now_s()
-        report = Report(self.now_s(), progress=float(progress.step), batches_per_s=rate)
-        self.tell(JobReported(report.at_s, "report", job.id, report))
+        rate = job.batches_per_s(progress, self.now_s(), self.timing.report_s, self.clock.pace)
+        if rate is not None:
+            report = Report(self.now_s(), progress=float(progress.step), batches_per_s=rate)
+            self.tell(JobReported(report.at_s, "report", job.id, report))
 
     def ended(self, job: LiveJob) -> None:
-        """Its process is gone. What that means depends on who wanted it, and on what its keeper has written down."""
+        """Its process is gone."""
         self.jobs.pop(job.id, None)
         processes.end(job.launch.folder)
-        left = job.launch.exit()
-        if left is not None and left.code == 0 and not left.asked:
-            self._release_devices()
-            self.tell(JobCompleted(self.now_s(), "done", job.id))
-        elif job.stopping:
-            self._release_devices()
-            self._left(job, left)
-        elif job.killed or (job.kill_at_s is not None if left is None else left.asked and left.code in _WENT):
+        fate, cause = ending(job, job.launch.exit(), self.timing.grace_s)
+        if fate is Fate.COMES_BACK:
             self._come_back(job)
-        else:
-            self._release_devices()
-            self._crashed(job.id, "its processes were killed" if left is None else f"exit code {left.code}")
-
-    def _left(self, job: LiveJob, left: Exit | None) -> None:
-        if job.killed or left is None:
-            waited = job.killed and job.kill_at_s
-            self._stopped(job.id, f"killed {self.timing.grace_s:g} s after SIGTERM" if waited else "killed")
-        elif left.code in _WENT:
-            self._stopped(job.id, "checkpointed" if left.code == 0 else "ended by SIGTERM without saving")
-        else:
-            self._crashed(job.id, f"exit code {left.code} when asked to stop")
+            return
+        self._release_devices()
+        match fate:
+            case Fate.COMPLETED:
+                self.tell(JobCompleted(self.now_s(), cause, job.id))
+            case Fate.STOPPED:
+                self._stopped(job.id, cause)
+            case Fate.CRASHED:
+                self._crashed(job.id, cause)
 
     def _come_back(self, job: LiveJob) -> None:
-        """It was asked to leave only to come back with another share."""
         try:
             self.jobs[job.id] = self._launch(job.id, job.grants, job.next_share_pct)
         except (DeviceError, OSError) as error:
@@ -432,17 +358,3 @@ class LocalBody:
         self._probes.clear()
         for gpu in self.engine.state.gpus:
             self._gpu_lost(gpu, "the runner was asked to stop")
-
-
-@contextmanager
-def _sigterm_blocked() -> Iterator[None]:
-    """A keeper starts with SIGTERM blocked and lets it in when it can pass it on: none is lost, and none kills it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_WENT = (0, -signal.SIGTERM, -signal.SIGKILL)
-"""Exit codes of a job that left because it was asked to."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gpuloom.gpus.cluster import Cluster, Gpu
 from gpuloom.gpus.grant import Device, Grant, Grants
-from gpuloom.gpus.host.cutter import Cut, Cutter
+from gpuloom.gpus.host.cutter import CutOutcome, Cutter
 from gpuloom.gpus.host.mig import StepFailed
 from gpuloom.gpus.host.mps import Daemon, MpsError, daemon_for
 from gpuloom.gpus.host.ownership import Refused
@@ -80,7 +80,7 @@ class Devices:
             return self.look(gpu), str(reason)
         return cut.layout, cut.reason
 
-    def _apply(self, gpu: int, target: Layout) -> Cut:
+    def _apply(self, gpu: int, target: Layout) -> CutOutcome:
         """An uncut GPU keeps the MIG mode it has: whoever uses it whole switches it off, and nobody else needs to."""
         host = self.hosts[gpu]
         return self.cutter.apply(host, target, keep_mig=self.cutter.look(host).mig)

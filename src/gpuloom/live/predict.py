@@ -9,12 +9,13 @@ best of them: the intervals know.
 from collections.abc import Sequence
 from functools import lru_cache
 
+from gpuloom.contract.view import Estimates
 from gpuloom.gpus.catalogue import base_profiles
 from gpuloom.gpus.model import GpuModel
 from gpuloom.live.probe import LEVELS_PCT, UNCERTAIN, Rates, by_share
 from gpuloom.perf.slices.mix import MpsSpeeds
 from gpuloom.perf.slices.predictor import MEASURED_MODEL, SlicePredictor, SliceSpeeds
-from gpuloom.policies.contract import Estimate, Estimates
+from gpuloom.perf.speed import Estimate
 from gpuloom.work.measured.mps_mixes import SEATS, family_of
 from gpuloom.work.measured.predictor_weights import load_weights
 from gpuloom.work.model import Job

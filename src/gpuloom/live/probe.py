@@ -9,9 +9,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import pairwise
 from typing import Protocol
 
+from gpuloom.contract.view import Estimates
 from gpuloom.gpus.model import GpuModel
 from gpuloom.live.store import Progress
-from gpuloom.policies.contract import Estimate, Estimates
+from gpuloom.perf.speed import Estimate
 from gpuloom.work.model import Job
 
 LEVELS_PCT = (100.0, 50.0, 14.0)

@@ -1,4 +1,4 @@
-"""Processes of this machine, told apart from those that later get the same number.
+"""The processes of launches: found, and ended.
 
 Who belongs to a launch is read from the environment that it was started with, so that a runner that was killed before
 it could write anything down still finds its jobs, and never somebody else's.
@@ -7,37 +7,12 @@ it could write anything down still finds its jobs, and never somebody else's.
 import os
 import signal
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+
+from gpuloom.gpus.host.processes import ProcessId, born_ticks
 
 MARK = "GPULOOM_RUN"
 """The variable that names a launch's folder in the environment of all its processes."""
-
-
-class ProcessId(NamedTuple):
-    pid: int
-    born_ticks: int
-    """When it started, since boot: a number that is used again has another."""
-
-    @property
-    def lives(self) -> bool:
-        return born_ticks(self.pid) == self.born_ticks
-
-    def signal(self, number: int) -> None:
-        if self.lives:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-
-def born_ticks(pid: int) -> int | None:
-    """When a process started; None if there is none, or only what is left of one until its parent looks."""
-    try:
-        # The name, in parentheses, may hold anything.
-        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if words[0] in (b"Z", b"X") else int(words[19])
 
 
 def marked(under: Path) -> dict[Path, list[ProcessId]]:

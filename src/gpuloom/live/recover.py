@@ -8,13 +8,14 @@ import os
 from contextlib import suppress
 from functools import partial
 
+from gpuloom.contract.view import JobView, Phase
 from gpuloom.engine.events import GpuCut, GpuLost, GpuRestored, JobStopped
+from gpuloom.gpus.host.processes import ProcessId
 from gpuloom.live import processes
-from gpuloom.live.body import LiveJob, LocalBody
+from gpuloom.live.body import LocalBody
 from gpuloom.live.devices import DeviceError
-from gpuloom.live.processes import ProcessId
+from gpuloom.live.jobs import LiveJob
 from gpuloom.live.store import Launch
-from gpuloom.policies.contract import JobView, Phase
 
 ACTIVE = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
+from gpuloom.contract.policy import Policy
 from gpuloom.engine.events import CutFailed, Event, GpuLost, JobArrived, JobCompleted, JobCrashed
 from gpuloom.engine.feasible import why_too_large
 from gpuloom.engine.log import Header, read, replay
@@ -20,7 +21,6 @@ from gpuloom.live.clock import Clock
 from gpuloom.live.devices import Devices, insist
 from gpuloom.live.recover import recover
 from gpuloom.live.store import Run, Store, same_work
-from gpuloom.policies.contract import Policy
 from gpuloom.policies.registry import make_policy
 from gpuloom.work.model import Job, Kind
 

@@ -7,7 +7,6 @@ jobs/NAME/      checkpoint/, out.log, err.log, and launches/N/ with launch.json,
 mps/            the MPS daemons' pipes and logs
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from typing import Any
 
 from gpuloom.engine.log import Entry, Header, to_line
 from gpuloom.errors import InputError
+from gpuloom.gpus.host.files import Lock, open_lock, try_lock, write_whole
 from gpuloom.work.model import Job
 
 MOST_STEPS, MOST_UNIX_S = 10**15, 10.0**11
@@ -98,12 +98,10 @@ class Store:
 
     def __enter__(self) -> "Store":
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        self._lock = open_lock(self.folder / "lock")
+        if not try_lock(self._lock, Lock.ALONE):
             os.close(self._lock)
-            raise InputError(f"{self.folder}: another gpuloom is running there; expected a folder of its own") from None
+            raise InputError(f"{self.folder}: another gpuloom is running there; expected a folder of its own")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,7 +128,7 @@ class Store:
         self.log_path.unlink(missing_ok=True)
         self.open_log()
         self.write(header)
-        _write(self.folder / "run.json", json.dumps(asdict(run)))
+        write_whole(self.folder / "run.json", json.dumps(asdict(run)))
 
     # ---- the log -----------------------------------------------------------------------------------------------
 
@@ -173,7 +171,7 @@ class Store:
         folder = self.job_dir(job_id) / "launches" / f"{number:06}"
         folder.mkdir(parents=True, exist_ok=True)
         self.checkpoint_dir(job_id).mkdir(exist_ok=True)
-        _write(folder / "launch.json", json.dumps({"start": start, "share_pct": share_pct}))
+        write_whole(folder / "launch.json", json.dumps({"start": start, "share_pct": share_pct}))
         return Launch(folder, number, start, share_pct)
 
 
@@ -195,15 +193,6 @@ def _json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_suffix(".draft")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
 
 
 @cache

@@ -2,27 +2,26 @@
 
 from heapq import heapify, heappop
 
+from gpuloom.contract.plan import Plan, Reason
+from gpuloom.contract.policy import Policy
+from gpuloom.contract.view import JobView, View
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
-from gpuloom.gpus.grant import Grant, Grants
-from gpuloom.gpus.host.mps import MOST_CLIENTS
-from gpuloom.policies.contract import ON_EVENTS, JobView, Plan, Reason, View
+from gpuloom.gpus.grant import MOST_SHARERS, Grant, Grants
 from gpuloom.work.model import Kind
 
 
-class MpsOnly:
+class MpsOnly(Policy):
     """First come, first served, on the GPU with the fewest jobs that still has the memory.
 
     The percentage is fixed at 100/K: another one would bind only new processes, so every change would be a restart.
     """
 
-    told: frozenset[str] = frozenset()
     uses_mps = True
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
-        self.when = ON_EVENTS
-        if not (arg or "2").isdecimal() or not 1 <= int(arg or 2) <= MOST_CLIENTS:
-            raise InputError(f"mps-only:{arg}: expected a number of jobs per GPU from 1 to {MOST_CLIENTS}")
+        if not (arg or "2").isdecimal() or not 1 <= int(arg or 2) <= MOST_SHARERS:
+            raise InputError(f"mps-only:{arg}: expected a number of jobs per GPU from 1 to {MOST_SHARERS}")
         self.slots = int(arg or 2)
 
     def decide(self, view: View) -> Plan:

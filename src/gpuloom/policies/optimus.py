@@ -6,16 +6,18 @@ and the steps that it still has to run at the batch that it was tuned for.
 
 import heapq
 
+from gpuloom.contract.plan import Plan, Reason
+from gpuloom.contract.policy import Policy, When
+from gpuloom.contract.view import JobView, View
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
-from gpuloom.policies.contract import JobView, Plan, Reason, View, When
 from gpuloom.policies.placing import describe, place_fullest_first, usable_gpus
 
 ROUND_S = 60.0
 
 
-class Optimus:
-    told: frozenset[str] = frozenset({"step_s", "iterations"})
+class Optimus(Policy):
+    told = frozenset({"step_s", "iterations"})
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002 - the policies' signature
         self.when = When(every_s=ROUND_S)

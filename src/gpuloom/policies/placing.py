@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from gpuloom.contract.view import View
 from gpuloom.gpus.grant import Grant, Grants
-from gpuloom.policies.contract import View
 
 
 def usable_gpus(view: View) -> int:

@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
 
+from gpuloom.contract.policy import Policy
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
-from gpuloom.policies.contract import Policy
 from gpuloom.work.model import Hints
 
 # Modules are imported when their policy is asked for: the command line starts faster, and scipy stays out of the way.
@@ -56,6 +56,8 @@ def _checked(kind: type, file: str, cluster: Cluster, seed: int) -> Policy:
     except TypeError as error:
         raise InputError(f"policy {file}: {kind.__name__}(cluster, seed, arg) fails: {error}") from error
     lacks = [name for name in ("when", "told", "decide") if not hasattr(policy, name)]
+    if getattr(kind, "decide", None) is Policy.decide:
+        lacks = ["decide"]
     if lacks:
         raise InputError(f"policy {file}: {kind.__name__} lacks {', '.join(lacks)}")
     unknown = set(policy.told) - {field.name for field in fields(Hints)}

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpuloom.contract.plan import Plan, Reason
+from gpuloom.contract.view import JobView, View
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.layouts import total_slices, with_slices
 from gpuloom.gpus.model import Layout
 from gpuloom.gpus.steps import nearest
-from gpuloom.policies.contract import JobView, Plan, Reason, View
 
 
 @dataclass(slots=True)

@@ -1,23 +1,22 @@
 """The same cut on every GPU, for ever: `static:3,2,2`. Jobs take the slices in order of arrival."""
 
+from gpuloom.contract.plan import Plan, Reason
+from gpuloom.contract.policy import Policy
+from gpuloom.contract.view import JobView, View
 from gpuloom.errors import InputError
 from gpuloom.gpus import layouts
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.model import Profile
-from gpuloom.policies.contract import ON_EVENTS, JobView, Plan, Reason, View
 from gpuloom.work.model import Kind
 
 
-class Static:
+class Static(Policy):
     """First come, first served: the GPU with the fewest jobs, its largest free slice. A larger slice that nobody waits
     for goes to the job on the smallest slice of the cluster: MISO's authors gave their static baseline that rule.
     """
 
-    told: frozenset[str] = frozenset()
-
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "3,2,2") -> None:  # noqa: ARG002
-        self.when = ON_EVENTS
         self.cut = {gpu.index: layouts.parse(gpu.model, arg) for gpu in cluster.gpus}
         if not all(self.cut.values()):
             raise InputError(f"static:{arg}: expected a layout such as static:3,2,2 on GPUs that have MIG")

@@ -5,9 +5,11 @@ threshold moves to the end of the second and stays there. Each round both queues
 fits runs. Constants as in Pollux's evaluation (OSDI'21, section 5.1).
 """
 
+from gpuloom.contract.plan import Plan, Reason
+from gpuloom.contract.policy import Policy, When
+from gpuloom.contract.view import View
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grants
-from gpuloom.policies.contract import Plan, Reason, View, When
 from gpuloom.policies.placing import describe, place_fullest_first, usable_gpus
 
 ROUND_S = 60.0
@@ -15,9 +17,7 @@ THRESHOLD_GPU_S = 57_600.0
 """16 GPU hours in the first queue."""
 
 
-class Tiresias:
-    told: frozenset[str] = frozenset()
-
+class Tiresias(Policy):
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002 - the policies' signature
         self.when = When(every_s=ROUND_S)
         self._first: dict[str, None] = {}

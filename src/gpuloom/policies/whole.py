@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable
 
+from gpuloom.contract.plan import NO_CHANGE, Plan, Reason
+from gpuloom.contract.policy import Policy
+from gpuloom.contract.view import JobView, View
 from gpuloom.gpus.cluster import Cluster, IdleGpus
 from gpuloom.gpus.grant import Grant
-from gpuloom.policies.contract import NO_CHANGE, ON_EVENTS, JobView, Plan, Reason, View
 
 
-class WholeFifo:
+class WholeFifo(Policy):
     """First come, first served; a job that does not fit makes those behind it wait."""
 
-    told: frozenset[str] = frozenset()
-
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
-        self.when = ON_EVENTS
         self._memories = {gpu.model.mem_mib for gpu in cluster.gpus}
 
     def queue(self, view: View) -> Iterable[JobView]:

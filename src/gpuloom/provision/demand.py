@@ -1,4 +1,4 @@
-"""What a planner is asked: services, the GPUs on offer, and how requests arrive; and the questions that make no sense.
+"""What is asked: services with their promises, and how requests arrive; and the questions that make no sense.
 
 Whatever is wrong with a question is one sentence. A service that can be asked for but not served is no error: the plan
 lists it as unplaced, with the reason.
@@ -10,16 +10,11 @@ from enum import StrEnum
 from math import isfinite
 
 from gpuloom.errors import InputError
-from gpuloom.gpus.catalogue import find
-from gpuloom.perf.sharing.alone_table import SoloTable
-from gpuloom.perf.sharing.igniter import IgniterModel
-from gpuloom.perf.sharing.interference import Floats, InterferenceModel, unknown
-from gpuloom.perf.sharing.model import SharingModel
-from gpuloom.work.measured.service_figures import load_service_figures
+from gpuloom.perf.arrays import Floats
+from gpuloom.perf.sharing.interference import unknown
+from gpuloom.provision.offer import Offer
 from gpuloom.work.model import Service
 
-COST_PER_HOUR: Mapping[str, float] = {"V100": 3.06, "A100-40GB": 4.10, "A100-80GB": 5.12}
-"""Dollars on demand at AWS: p3.2xlarge, as in iGniter's paper; one of the eight GPUs of p4d.24xlarge, p4de.24xlarge."""
 MAX_RATE_RPS = 1e9
 SHORTEST_SLO_MS, LONGEST_SLO_MS = 1e-3, 1e7
 
@@ -65,28 +60,6 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A type of GPU that can be had, with what is known of the models on it."""
-
-    name: str
-    mem_mib: int
-    cost_per_hour: float
-    model: InterferenceModel
-    """Ours: what `gpuloom` plans with."""
-    igniter: IgniterModel
-    """What the peers plan with."""
-
-    @property
-    def unit_pct(self) -> float:
-        return self.igniter.hardware.share_unit_pct
-
-    @property
-    def units(self) -> int:
-        """Of a whole GPU."""
-        return round(100.0 / self.unit_pct)
-
-
-@dataclass(frozen=True, slots=True)
 class Problem:
     """A demand that one type of GPU is to serve, in shares."""
 
@@ -110,13 +83,6 @@ class Problem:
     @property
     def slo_ms(self) -> dict[str, float]:
         return self.demand.slo_ms
-
-
-def shipped_offer(name: str, tables: Mapping[str, SoloTable] | None = None) -> Offer:
-    """From the figures that ship; `tables` are measured solo latencies in place of fitted curves."""
-    figures = load_service_figures(name)
-    model, igniter = SharingModel.from_figures(figures, tables), IgniterModel.from_figures(figures)
-    return Offer(name, find(name).mem_mib, COST_PER_HOUR[name], model, igniter)
 
 
 def check_services(services: Sequence[Service]) -> None:

@@ -1,11 +1,19 @@
-"""A provisioning plan as data: what a planner returns, what is printed, verified, and carried out by `serve`."""
+"""A provisioning plan as data: what a planner returns, what is checked, and carried out by `serve`.
+
+How it is printed and read again is in `plan_file`.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from gpuloom.gpus.catalogue import find
 from gpuloom.gpus.grant import Grant
+
+MOST_REPLICAS = 10_000
+"""Of one service."""
+Old = list[int | None]
+"""For each GPU of a new plan the number it had in the old one; None: it is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +68,29 @@ class ServicePlan:
         return dict(Counter(self.types)) if self.types else {self.gpu_type: self.gpus}
 
     def by_service(self) -> dict[str, list[Replica]]:
-        found: dict[str, list[Replica]] = {}
+        replicas: dict[str, list[Replica]] = {}
         for replica in self.replicas:
-            found.setdefault(replica.service, []).append(replica)
-        return found
+            replicas.setdefault(replica.service, []).append(replica)
+        return replicas
+
+    def late(self, slo_ms: Mapping[str, float]) -> tuple[Replica, ...]:
+        """Whose predicted p99 is above what was promised."""
+        return tuple(replica for replica in self.replicas if replica.predicted_p99_ms > slo_ms[replica.service])
+
+    @property
+    def gpus_over_memory(self) -> int:
+        """GPUs on which the services state more memory than there is: the peers do not look at it."""
+        stated_mib = dict.fromkeys(range(self.gpus), 0)
+        for replica in self.replicas:
+            stated_mib[replica.grant.gpu] += replica.grant.mem_mib or 0
+        return sum(mib > find(self.type_of(gpu)).mem_mib for gpu, mib in stated_mib.items())
 
 
 def on_gpus(replicas: Sequence[Replica]) -> dict[int, list[Replica]]:
-    found: dict[int, list[Replica]] = {}
+    residents: dict[int, list[Replica]] = {}
     for replica in replicas:
-        found.setdefault(replica.grant.gpu, []).append(replica)
-    return found
+        residents.setdefault(replica.grant.gpu, []).append(replica)
+    return residents
 
 
 def joined(parts: Sequence[ServicePlan]) -> ServicePlan:
@@ -79,7 +99,7 @@ def joined(parts: Sequence[ServicePlan]) -> ServicePlan:
     replicas: list[Replica] = []
     types: list[str] = []
     for part in used:
-        replicas += [moved(one, one.grant.gpu + len(types)) for one in part.replicas]
+        replicas += [moved(replica, replica.grant.gpu + len(types)) for replica in part.replicas]
         types += [part.type_of(gpu) for gpu in range(part.gpus)]
     names = dict.fromkeys(types) or {used[0].gpu_type: None}
     return ServicePlan(
@@ -89,71 +109,23 @@ def joined(parts: Sequence[ServicePlan]) -> ServicePlan:
         round(sum(part.cost_per_hour for part in parts), 2),
         used[0].lower_bound_gpus if len(parts) == 1 else None,
         tuple(replicas),
-        tuple(sorted((one for part in parts for one in part.unplaced), key=lambda one: one.service)),
+        tuple(sorted((lost for part in parts for lost in part.unplaced), key=lambda lost: lost.service)),
         tuple(types) if len(names) > 1 else (),
     )
 
 
 def part_of(plan: ServicePlan, gpu_type: str, services: frozenset[str]) -> tuple[ServicePlan, list[int]]:
     """What these services have on GPUs of one type, as a plan of its own, and which of the plan's GPUs those are."""
-    mine = [one for one in plan.replicas if one.service in services and plan.type_of(one.grant.gpu) == gpu_type]
-    gpus = sorted({one.grant.gpu for one in mine})
-    number = {gpu: at for at, gpu in enumerate(gpus)}
-    replicas = tuple(moved(one, number[one.grant.gpu]) for one in mine)
+    theirs = [
+        replica
+        for replica in plan.replicas
+        if replica.service in services and plan.type_of(replica.grant.gpu) == gpu_type
+    ]
+    gpus = sorted({replica.grant.gpu for replica in theirs})
+    number = {gpu: index for index, gpu in enumerate(gpus)}
+    replicas = tuple(moved(replica, number[replica.grant.gpu]) for replica in theirs)
     return ServicePlan(plan.strategy, gpu_type, len(gpus), 0.0, None, replicas), gpus
 
 
 def moved(replica: Replica, gpu: int) -> Replica:
     return replace(replica, grant=replica.grant._replace(gpu=gpu))
-
-
-def as_json(
-    plan: ServicePlan,
-    slo_ms: Mapping[str, float],
-    workloads: Mapping[str, str] | None = None,
-    batch_ms: Mapping[Replica, Sequence[float]] | None = None,
-) -> dict[str, Any]:
-    """The printed form: a row for each replica; its names are a contract with scripts.
-
-    Workloads are for `serve`, and so are the times of batches that it has no model of: on MIG, and where types mix.
-    """
-    count = Counter(replica.service for replica in plan.replicas)
-    rows = []
-    for replica in plan.replicas:
-        row = _row(replica, count[replica.service], slo_ms[replica.service])
-        if plan.types:
-            row["gpu_type"] = plan.type_of(replica.grant.gpu)
-        if workloads:
-            row["workload"] = workloads[replica.service]
-        if batch_ms and replica in batch_ms:
-            row["batch_ms"] = [round(float(ms), 4) for ms in batch_ms[replica]]
-        rows.append(row)
-    several = plan.lower_bound_cost is not None or bool(plan.types)
-    return {
-        "strategy": plan.strategy,
-        "gpu_type": plan.gpu_type,
-        "gpus": plan.gpus,
-        **({"gpus_by_type": plan.counts} if several else {}),
-        "cost_per_hour": plan.cost_per_hour,
-        "lower_bound_gpus": plan.lower_bound_gpus,
-        **({"lower_bound_cost": plan.lower_bound_cost} if several else {}),
-        "services": rows,
-        "unplaced": [{"name": one.service, "why": one.why} for one in plan.unplaced],
-    }
-
-
-def _row(replica: Replica, replicas: int, slo_ms: float) -> dict[str, object]:
-    grant = replica.grant
-    return {
-        "name": replica.service,
-        "gpu": grant.gpu,
-        "device": "whole" if grant.instance is None else str(grant.instance),
-        "share_pct": grant.share_pct,
-        "batch": grant.batch,
-        "queue_delay_ms": replica.queue_delay_ms,
-        "replica": replica.number,
-        "replicas": replicas,
-        "rate_rps": replica.rate_rps,
-        "predicted_p99_ms": replica.predicted_p99_ms,
-        "slo_ms": slo_ms,
-    }

@@ -1,13 +1,14 @@
-"""A plan as it was printed, read again: by `provision --replan` and by `serve`.
+"""The printed form of a plan, and its reader: `provision` prints it, `provision --replan` and `serve` read it.
 
 One row for each replica. What a plan that was written by hand may leave out: the replica's number, the queue delay, the
 predicted p99, the workload, the type of its GPU, and `batch_ms`, the times of a batch of 1, 2, … at this share among
-these neighbours. Whatever is wrong becomes one sentence that names the row and the field.
+these neighbours. Whatever is wrong becomes one sentence that names the row and the field. What was printed is read as
+it was, but for who is unplaced and the memory that services state: both follow from the question, not from the plan.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isfinite
@@ -16,6 +17,7 @@ from typing import Any
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Device, Grant
 from gpuloom.gpus.model import Instance
+from gpuloom.perf.queueing.batching import BatchTimes
 from gpuloom.provision.plan import Replica, ServicePlan
 from gpuloom.work.source import check_id, shown
 
@@ -35,21 +37,78 @@ class PrintedPlan:
     """By service and number of the replica, where the plan has them."""
 
 
-def read_printed(found: object, where: str) -> PrintedPlan:
+def as_json(
+    plan: ServicePlan,
+    slo_ms: Mapping[str, float],
+    workloads: Mapping[str, str] | None = None,
+    times: Mapping[Replica, BatchTimes] | None = None,
+) -> dict[str, Any]:
+    """The printed form: a row for each replica; its names are a contract with scripts.
+
+    Workloads are for `serve`, and so are the times of batches that it has no model of (`needs_times`).
+    """
+    count = Counter(replica.service for replica in plan.replicas)
+    rows = []
+    for replica in plan.replicas:
+        row = _row(replica, count[replica.service], slo_ms[replica.service])
+        if plan.types:
+            row["gpu_type"] = plan.type_of(replica.grant.gpu)
+        if workloads:
+            row["workload"] = workloads[replica.service]
+        if times and replica in times:
+            row["batch_ms"] = [round(float(ms), 4) for ms in times[replica].latency_ms[: replica.grant.batch]]
+        rows.append(row)
+    several = plan.lower_bound_cost is not None or bool(plan.types)
+    return {
+        "strategy": plan.strategy,
+        "gpu_type": plan.gpu_type,
+        "gpus": plan.gpus,
+        **({"gpus_by_type": plan.counts} if several else {}),
+        "cost_per_hour": plan.cost_per_hour,
+        "lower_bound_gpus": plan.lower_bound_gpus,
+        **({"lower_bound_cost": plan.lower_bound_cost} if several else {}),
+        "services": rows,
+        "unplaced": [{"name": lost.service, "why": lost.why} for lost in plan.unplaced],
+    }
+
+
+def needs_times(plan: ServicePlan) -> bool:
+    """Whether `serve` has no model of its batches: on MIG, and where types mix."""
+    return bool(plan.types) or any(replica.grant.instance is not None for replica in plan.replicas)
+
+
+def _row(replica: Replica, replicas: int, slo_ms: float) -> dict[str, object]:
+    grant = replica.grant
+    return {
+        "name": replica.service,
+        "gpu": grant.gpu,
+        "device": "whole" if grant.instance is None else str(grant.instance),
+        "share_pct": grant.share_pct,
+        "batch": grant.batch,
+        "queue_delay_ms": replica.queue_delay_ms,
+        "replica": replica.number,
+        "replicas": replicas,
+        "rate_rps": replica.rate_rps,
+        "predicted_p99_ms": replica.predicted_p99_ms,
+        "slo_ms": slo_ms,
+    }
+
+
+def read_printed(content: object, where: str) -> PrintedPlan:
     """InputError with `where` it came from if it is no plan."""
-    rows = found.get("services") if isinstance(found, dict) else None
-    if not isinstance(found, dict) or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    rows = content.get("services") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InputError(f"{where} has no list of services: expected {EXPECTED}")
-    told = found.get("gpu_type")
-    gpu_type = told if isinstance(told, str) and told else DEFAULT_TYPE
+    stated_type = content.get("gpu_type")
+    gpu_type = stated_type if isinstance(stated_type, str) and stated_type else DEFAULT_TYPE
     replicas: list[Replica] = []
     slo_ms: dict[str, float] = {}
     workloads: dict[str, str] = {}
     tables: dict[tuple[str, int], tuple[float, ...]] = {}
     types: dict[int, str] = {}
     numbers: defaultdict[str, set[int]] = defaultdict(set)
-    for at, data in enumerate(rows):
-        row = _Row(f"{where}: services[{at}]", data)
+    for index, data in enumerate(rows):
+        row = _Row(f"{where}: services[{index}]", data)
         replica = _replica(row, numbers)
         replicas.append(replica)
         _agrees(row, "slo_ms", slo_ms, replica.service, row.number("slo_ms", 1e-6, 1e9, "milliseconds above 0"))
@@ -63,20 +122,20 @@ def read_printed(found: object, where: str) -> PrintedPlan:
     gpus = 1 + max(types, default=-1)
     each = tuple(types.get(gpu, gpu_type) for gpu in range(gpus)) if len(set(types.values())) > 1 else ()
     plan = ServicePlan(
-        strategy=str(found.get("strategy", "by hand")),
+        strategy=str(content.get("strategy", "by hand")),
         gpu_type=gpu_type if each or not types else next(iter(types.values())),
         gpus=gpus,
-        cost_per_hour=_optional(found, "cost_per_hour") or 0.0,
-        lower_bound_gpus=None if (bound := _optional(found, "lower_bound_gpus")) is None else int(bound),
+        cost_per_hour=_optional(content, "cost_per_hour") or 0.0,
+        lower_bound_gpus=None if (bound := _optional(content, "lower_bound_gpus")) is None else int(bound),
         replicas=tuple(replicas),
         types=each,
-        lower_bound_cost=_optional(found, "lower_bound_cost"),
+        lower_bound_cost=_optional(content, "lower_bound_cost"),
     )
     return PrintedPlan(plan, slo_ms, workloads, tables)
 
 
-def _optional(found: dict[str, Any], name: str) -> float | None:
-    value = found.get(name)
+def _optional(content: dict[str, Any], name: str) -> float | None:
+    value = content.get(name)
     return value if _is_number(value) else None
 
 

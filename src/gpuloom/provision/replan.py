@@ -1,8 +1,8 @@
 """A new plan near an old one: rates or promises changed, services came or went, and nobody moves who need not.
 
-Every service stays on the type of GPU that it has (`replan_shares`, `replan_mig` say what stays there); a new one goes
-to the type where it costs least, and so does one that its type can no longer serve. What could be saved by moving more
-is not looked for: that is planning anew.
+Every service stays on the type of GPU that it has (`shares.stay`, `mig.stay` say what stays there); a new one goes to
+the type where it costs least, and so does one that its type can no longer serve. What could be saved by moving more is
+not looked for: that is planning anew.
 """
 
 from collections import Counter
@@ -13,10 +13,9 @@ import numpy as np
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Device
-from gpuloom.perf.sharing.interference import Floats
+from gpuloom.perf.arrays import Floats
 from gpuloom.provision.demand import Demand
-from gpuloom.provision.plan import Replica, ServicePlan, joined, part_of
-from gpuloom.provision.shares.stay import Old
+from gpuloom.provision.plan import Old, Replica, ServicePlan, joined, part_of
 from gpuloom.provision.spread import check_models, in_order
 from gpuloom.provision.spread_bound import bounded, costs_of
 from gpuloom.provision.supply import Supply
@@ -51,14 +50,14 @@ def replan(demand: Demand, supplies: Sequence[Supply], previous: ServicePlan) ->
     homes = _homes(demand, costs, names, previous)
     plan, old = _stay(demand, supplies, homes, previous)
     for _ in supplies[1:]:
-        lost = {one.service for one in plan.unplaced}
+        lost = {unplaced.service for unplaced in plan.unplaced}
         if not lost:
             break
-        for at, service in enumerate(demand.services):
+        for column, service in enumerate(demand.services):
             if service.id in lost:
-                costs[homes[at], at] = np.inf
-                if np.isfinite(costs[:, at]).any():
-                    homes[at] = int(costs[:, at].argmin())
+                costs[homes[column], column] = np.inf
+                if np.isfinite(costs[:, column]).any():
+                    homes[column] = int(costs[:, column].argmin())
         plan, old = _stay(demand, supplies, homes, previous)
     if len(supplies) > 1:
         plan = bounded(plan, demand, supplies)
@@ -69,12 +68,13 @@ def replan(demand: Demand, supplies: Sequence[Supply], previous: ServicePlan) ->
 
 def _homes(demand: Demand, costs: Floats, names: Sequence[str], previous: ServicePlan) -> list[int]:
     """The supply of each service: that of its first replica in the old plan, else the cheapest."""
-    had = {one.service: names.index(previous.type_of(one.grant.gpu)) for one in reversed(previous.replicas)}
-    homes = [had.get(service.id, int(costs[:, at].argmin())) for at, service in enumerate(demand.services)]
-    return [
-        home if np.isfinite(costs[home, at]) or not np.isfinite(costs[:, at]).any() else int(costs[:, at].argmin())
-        for at, home in enumerate(homes)
-    ]
+    had = {replica.service: names.index(previous.type_of(replica.grant.gpu)) for replica in reversed(previous.replicas)}
+    homes = []
+    for service, cost in zip(demand.services, costs.T, strict=True):
+        cheapest = int(cost.argmin())
+        home = had.get(service.id, cheapest)
+        homes.append(home if np.isfinite(cost[home]) or not np.isfinite(cost).any() else cheapest)
+    return homes
 
 
 def _stay(
@@ -82,32 +82,32 @@ def _stay(
 ) -> tuple[ServicePlan, Old]:
     parts: list[ServicePlan] = []
     old: Old = []
-    for at, supply in enumerate(supplies):
-        mine = [service for service, home in zip(demand.services, homes, strict=True) if home == at]
-        if mine:
-            before, gpus = part_of(previous, supply.name, frozenset(service.id for service in mine))
-            part, was = supply.stay(demand.only(mine), before)
+    for index, supply in enumerate(supplies):
+        services = [service for service, home in zip(demand.services, homes, strict=True) if home == index]
+        if services:
+            before, gpus = part_of(previous, supply.name, frozenset(service.id for service in services))
+            part, was = supply.stay(demand.only(services), before)
             parts.append(part)
             old += [None if gpu is None else gpus[gpu] for gpu in was]
     return joined(parts), old
 
 
-def _numbered(found: Sequence[Replica], previous: ServicePlan, old: Old) -> list[Replica]:
+def _numbered(replicas: Sequence[Replica], previous: ServicePlan, old: Old) -> list[Replica]:
     """Who stayed keeps its number; the others get the lowest that are free."""
     before: dict[tuple[str, Device], list[int]] = {}
-    for replica in sorted(previous.replicas, key=lambda one: -one.number):
+    for replica in sorted(previous.replicas, key=lambda replica: -replica.number):
         before.setdefault((replica.service, replica.grant.device), []).append(replica.number)
-    given: dict[int, int] = {}
-    for at, replica in enumerate(found):
+    kept: dict[int, int] = {}
+    for seat, replica in enumerate(replicas):
         was = old[replica.grant.gpu]
         stays = None if was is None else before.get((replica.service, (was, replica.grant.instance)))
         if stays:
-            given[at] = stays.pop()
-    taken = {(found[at].service, number) for at, number in given.items()}
+            kept[seat] = stays.pop()
+    taken = {(replicas[seat].service, number) for seat, number in kept.items()}
     lowest: Counter[str] = Counter()
     numbered = []
-    for at, replica in enumerate(found):
-        number = given.get(at)
+    for seat, replica in enumerate(replicas):
+        number = kept.get(seat)
         if number is None:
             while (replica.service, lowest[replica.service]) in taken:
                 lowest[replica.service] += 1
@@ -118,7 +118,7 @@ def _numbered(found: Sequence[Replica], previous: ServicePlan, old: Old) -> list
 
 
 def _moves(plan: ServicePlan, previous: ServicePlan, old: Old) -> tuple[Move, ...]:
-    was = {(one.service, one.number): one.grant.device for one in previous.replicas}
-    now = {(one.service, one.number): one.grant.device for one in plan.replicas}
+    was = {(replica.service, replica.number): replica.grant.device for replica in previous.replicas}
+    now = {(replica.service, replica.number): replica.grant.device for replica in plan.replicas}
     moves = [Move(*key, was.get(key), to) for key, to in now.items() if was.get(key) != (old[to[0]], to[1])]
     return (*moves, *(Move(*key, device, None) for key, device in was.items() if key not in now))

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.sharing.interference import Floats, unknown
+from gpuloom.perf.arrays import Floats
+from gpuloom.perf.sharing.interference import unknown
 from gpuloom.provision.demand import Demand
 from gpuloom.provision.plan import ServicePlan, joined, on_gpus
 from gpuloom.provision.spread_bound import bounded, costs_of
@@ -50,14 +51,14 @@ def check_models(demand: Demand, supplies: Sequence[Supply]) -> None:
 
 def in_order(demand: Demand) -> Demand:
     """Of their names."""
-    return demand.only(sorted(demand.services, key=lambda one: one.id))
+    return demand.only(sorted(demand.services, key=lambda service: service.id))
 
 
 def _starts(costs: Floats) -> list[Homes]:
     """Each on its cheapest type; and as many as possible on one."""
     cheapest = costs.argmin(axis=0)
-    singles = [np.where(np.isfinite(costs[at]), at, cheapest) for at in range(len(costs))]
-    return list(dict.fromkeys(tuple(int(one) for one in homes) for homes in (cheapest, *singles)))
+    singles = [np.where(np.isfinite(cost), supply, cheapest) for supply, cost in enumerate(costs)]
+    return list(dict.fromkeys(tuple(int(supply) for supply in homes) for homes in (cheapest, *singles)))
 
 
 @dataclass(slots=True)
@@ -71,14 +72,14 @@ class _Search:
     """By the supply and its services; None if there are none."""
 
     def plan(self, homes: Homes) -> ServicePlan:
-        found = [self.part(at, homes) for at in range(len(self.supplies))]
-        return joined([part for part in found if part is not None])
+        parts = [self.part(supply, homes) for supply in range(len(self.supplies))]
+        return joined([part for part in parts if part is not None])
 
     def part(self, supply: int, homes: Homes) -> ServicePlan | None:
-        mine = tuple(at for at, home in enumerate(homes) if home == supply)
-        key = supply, mine
+        residents = tuple(service for service, home in enumerate(homes) if home == supply)
+        key = supply, residents
         if key not in self.parts:
-            services = [self.demand.services[at] for at in mine]
+            services = [self.demand.services[service] for service in residents]
             self.parts[key] = self.supplies[supply].plan(self.demand.only(services)) if services else None
         return self.parts[key]
 
@@ -92,24 +93,25 @@ class _Search:
         for going, to in self._moves(homes):
             if len(self.parts) >= PLANS:
                 return
-            other = tuple(to if at in going else home for at, home in enumerate(homes))
-            left = {homes[at] for at in going}
-            if any(_cost(self.part(at, other)) < _cost(self.part(at, homes)) - CENT for at in left):
+            other = tuple(to if service in going else home for service, home in enumerate(homes))
+            left = {homes[service] for service in going}
+            if any(_cost(self.part(supply, other)) < _cost(self.part(supply, homes)) - CENT for supply in left):
                 now = self.score(other)
                 if now[0] <= score[0] and (now[0] < score[0] or now[1] < score[1] - CENT):
                     yield other
 
     def _moves(self, homes: Homes) -> Iterator[tuple[frozenset[int], int]]:
         """The services of one GPU, those that pay least for it first; then single services."""
-        at = {service.id: index for index, service in enumerate(self.demand.services)}
+        index = {service.id: number for number, service in enumerate(self.demand.services)}
         groups = [
-            frozenset(at[one.service] for one in residents) for residents in on_gpus(self.plan(homes).replicas).values()
+            frozenset(index[replica.service] for replica in residents)
+            for residents in on_gpus(self.plan(homes).replicas).values()
         ]
-        paid = {group: sum(self.costs[homes[one], one] for one in group) for group in groups}
-        singles = [frozenset([one]) for one in range(len(homes))]
+        paid = {group: sum(self.costs[homes[service], service] for service in group) for group in groups}
+        singles = [frozenset([service]) for service in range(len(homes))]
         for going in dict.fromkeys([*sorted(paid, key=lambda group: (paid[group], sorted(group))), *singles]):
             for to in range(len(self.supplies)):
-                if all(homes[one] != to and np.isfinite(self.costs[to, one]) for one in going):
+                if all(homes[service] != to and np.isfinite(self.costs[to, service]) for service in going):
                     yield going, to
 
 

@@ -1,7 +1,7 @@
 """What services cost at least where several types of GPU are on offer: for each service by type, and for all together.
 
-On each type services have sets of values that sum to at most 1 on any GPU (`bound`, `mig_values`): a type needs at
-least as many GPUs as the values of its services sum to, in every set. Which service goes to which type is an integer
+On each type services have sets of values that sum to at most 1 on any GPU (`shares.bound`, `mig.values`): a type needs
+at least as many GPUs as the values of its services sum to, in every set. Which service goes to which type is an integer
 program (HiGHS), with the price of the GPUs as the cost. Whatever it could not exclude counts, so its own bound is the
 answer. It is a bound for plans that keep each service on one type.
 """
@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from gpuloom.perf.sharing.interference import Floats
+from gpuloom.perf.arrays import Floats
 from gpuloom.provision.demand import Demand
 from gpuloom.provision.plan import ServicePlan
 from gpuloom.provision.supply import Supply
@@ -30,11 +30,12 @@ def values_on(demand: Demand, supply: Supply) -> list[Floats] | None:
     nothing = np.full(len(known), inf)
     if not known.any():
         return [nothing]
-    found = supply.values(demand.only(one for one, is_known in zip(demand.services, known, strict=True) if is_known))
-    if found is None:
+    services = (service for service, is_known in zip(demand.services, known, strict=True) if is_known)
+    known_sets = supply.values(demand.only(services))
+    if known_sets is None:
         return None
     sets = []
-    for values in found:
+    for values in known_sets:
         sets.append(nothing.copy())
         sets[-1][known] = values
     return sets
@@ -55,7 +56,7 @@ def costs_of(demand: Demand, supplies: Sequence[Supply]) -> Floats:
 
 def bounded(plan: ServicePlan, demand: Demand, supplies: Sequence[Supply]) -> ServicePlan:
     """With its lower bounds, in GPUs of any type and in cost; None if a type has nothing to say."""
-    gone = {one.service for one in plan.unplaced}
+    gone = {unplaced.service for unplaced in plan.unplaced}
     placed = [service for service in demand.services if service.id not in gone]
     if not placed:
         return replace(plan, lower_bound_gpus=0, lower_bound_cost=0.0)
@@ -74,21 +75,24 @@ def least(values: Sequence[Sequence[Floats]], price: Sequence[float]) -> float:
 
     types, services = len(values), len(values[0][0])
     served = [np.flatnonzero(np.isfinite(sets[0])) for sets in values]
-    sums = [np.unique(np.array(sets)[:, mine], axis=0) for sets, mine in zip(values, served, strict=True)]
+    sums = [np.unique(np.array(sets)[:, who], axis=0) for sets, who in zip(values, served, strict=True)]
     whose = np.concatenate(served)
     count = len(whose)
     one_home = coo_matrix((np.ones(count), (whose, np.arange(count))), shape=(services, count))
     limits = vstack(
         [
             hstack(
-                [block_diag([-np.ones((len(one), 1)) for one in sums]), block_diag([csr_matrix(one) for one in sums])]
+                [
+                    block_diag([-np.ones((len(rows), 1)) for rows in sums]),
+                    block_diag([csr_matrix(rows) for rows in sums]),
+                ]
             ),
             hstack([csr_matrix((services, types)), one_home]),
         ]
     ).tocsr()
-    rows = sum(map(len, sums))
-    low = np.concatenate([np.full(rows, -inf), np.ones(services)])
-    high = np.concatenate([np.full(rows, _ROUNDING), np.ones(services)])
+    count_sums = sum(map(len, sums))
+    low = np.concatenate([np.full(count_sums, -inf), np.ones(services)])
+    high = np.concatenate([np.full(count_sums, _ROUNDING), np.ones(services)])
     solved = milp(
         np.concatenate([price, np.zeros(count)]),
         integrality=np.concatenate([np.ones(types), np.full(count, float(services <= FEW))]),

@@ -12,20 +12,21 @@ import numpy as np
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.model import GpuModel
+from gpuloom.perf.arrays import Floats
 from gpuloom.perf.queueing.batching import BatchTimes
-from gpuloom.perf.sharing.interference import Floats, InterferenceModel
-from gpuloom.provision.demand import Demand, Offer, Pattern, Problem
+from gpuloom.perf.sharing.interference import InterferenceModel
+from gpuloom.provision.demand import Demand, Pattern, Problem
 from gpuloom.provision.mig.options import Options, batch_times, by_latency, by_queue, fitting
 from gpuloom.provision.mig.planner import placeable, plan_mig
 from gpuloom.provision.mig.stay import stay as stay_on_mig
 from gpuloom.provision.mig.values import values_of as mig_values
-from gpuloom.provision.plan import Replica, ServicePlan
+from gpuloom.provision.offer import Offer
+from gpuloom.provision.plan import Old, Replica, ServicePlan
 from gpuloom.provision.shares.bound import values_of
 from gpuloom.provision.shares.confirm import times_on
 from gpuloom.provision.shares.items import Grid
 from gpuloom.provision.shares.planner import law_of
 from gpuloom.provision.shares.replicas import split
-from gpuloom.provision.shares.stay import Old
 from gpuloom.provision.shares.stay import stay as stay_on_shares
 from gpuloom.provision.strategies import strategy as find_strategy
 from gpuloom.work.measured.mig_services import MigPoint
@@ -48,7 +49,7 @@ class Supply(Protocol):
         ...
 
     def values(self, demand: Demand) -> list[Floats] | None:
-        """Sets of values of the services that sum to at most 1 on any GPU (`bound`), infinite for whom none serves.
+        """Sets of values of the services that sum to at most 1 on any GPU, infinite for whom none serves.
 
         The first is what a service takes of a GPU at least. None: nothing is known.
         """
@@ -88,18 +89,17 @@ class SharedGpus:
             return None
         law = law_of(self._problem(demand))
         rates = np.array([service.rate_rps / 1000.0 for service in demand.services])
-        asked = split(demand.services, rates, self.offer, Grid.of(self.offer, law, self.margin), law)
-        served = {service.id for service in asked.services}
-        mine = np.array([service.id in served for service in demand.services])
-        if not mine.any():
-            return [np.full(len(mine), np.inf)]
+        served = split(demand.services, rates, self.offer, Grid.of(self.offer, law, self.margin), law).services
+        names = {service.id for service in served}
+        is_served = np.array([service.id in names for service in demand.services])
+        if not served:
+            return [np.full(len(is_served), np.inf)]
         shared = Grid.shared(self.offer, law, self.margin)
-        found = []
-        for values in values_of(asked.services, rates[mine], self.offer, shared, law):
-            each = np.full(len(mine), np.inf)
-            each[mine] = values
-            found.append(each)
-        return found
+        sets = []
+        for values in values_of(served, rates[is_served], self.offer, shared, law):
+            sets.append(np.full(len(is_served), np.inf))
+            sets[-1][is_served] = values
+        return sets
 
     def times(self, replicas: Sequence[Replica], workloads: Mapping[str, str]) -> dict[Replica, BatchTimes]:
         return times_on(replicas, workloads, self.offer.model)
@@ -125,7 +125,7 @@ class MigGpus:
     points: Mapping[str, tuple[MigPoint, ...]]
     cost_per_hour: float = 0.0
     strategy: str = "gpuloom"
-    _options: dict[tuple[object, ...], Options] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[tuple[object, ...], Options] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -136,40 +136,41 @@ class MigGpus:
         return tuple(self.points)
 
     def plan(self, demand: Demand) -> ServicePlan:
-        options = self._of(demand)
+        options = self.options(demand)
         return plan_mig(demand.services, options, self.gpu, self.cost_per_hour, strategy=self.strategy)
 
     def stay(self, demand: Demand, previous: ServicePlan) -> tuple[ServicePlan, Old]:
-        return stay_on_mig(demand.services, self._of(demand), self.gpu, self.cost_per_hour, previous)
+        return stay_on_mig(demand.services, self.options(demand), self.gpu, self.cost_per_hour, previous)
 
     def values(self, demand: Demand) -> list[Floats] | None:
-        options = self._of(demand)
-        served = {one.id for one in placeable(demand.services, options, self.gpu)[0]}
-        return mig_values(
-            [(one.rate_rps, options[one.id] if one.id in served else {}) for one in demand.services], self.gpu
-        )
+        options = self.options(demand)
+        served = {service.id for service in placeable(demand.services, options, self.gpu)[0]}
+        needs = [(service.rate_rps, options[service.id] if service.id in served else {}) for service in demand.services]
+        return mig_values(needs, self.gpu)
 
     def times(self, replicas: Sequence[Replica], workloads: Mapping[str, str]) -> dict[Replica, BatchTimes]:
         """As measured on such an instance with so many processes in it."""
         known: dict[tuple[str, str, float], BatchTimes] = {}
-        found = {}
-        for one in replicas:
-            assert one.grant.instance is not None, "plans on MIG have instances"
-            key = workloads[one.service], one.grant.instance.profile, one.grant.share_pct
+        times = {}
+        for replica in replicas:
+            grant = replica.grant
+            assert grant.instance is not None, "plans on MIG have instances"
+            key = workloads[replica.service], grant.instance.profile, grant.share_pct
             if key not in known:
-                slices = self.gpu.by_name[one.grant.instance.profile].slices
-                known[key] = batch_times(self.points[key[0]], slices, round(100 / one.grant.share_pct))
-            found[one] = known[key]
-        return found
+                slices = self.gpu.by_name[grant.instance.profile].slices
+                known[key] = batch_times(self.points[key[0]], slices, round(100 / grant.share_pct))
+            times[replica] = known[key]
+        return times
 
-    def _of(self, demand: Demand) -> dict[str, Options]:
+    def options(self, demand: Demand) -> dict[str, Options]:
+        """What instances can do for each service, by id."""
         if demand.pattern is Pattern.TRACE:
             raise InputError(f"--arrivals trace with --mig: expected poisson or regular on {self.name}")
         return {service.id: self._option(service, demand.pattern) for service in demand.services}
 
     def _option(self, service: Service, pattern: Pattern) -> Options:
         key = service.workload, service.slo_p99_ms, service.mem_mib, service.max_batch, pattern
-        if key not in self._options:
+        if key not in self._known:
             rule = by_queue if pattern is Pattern.POISSON else by_latency
             fits = fitting(self.points[service.workload], service, self.gpu)
             if self.strategy == "one-process":
@@ -177,14 +178,14 @@ class MigGpus:
             if self.strategy == "whole-gpus":
                 whole = max(profile.slices for profile in self.gpu.profiles)
                 fits = tuple(point for point in fits if point.slices == whole)
-            self._options[key] = rule(fits, service.slo_p99_ms)
-        return self._options[key]
+            self._known[key] = rule(fits, service.slo_p99_ms)
+        return self._known[key]
 
 
 def times_of(plan: ServicePlan, demand: Demand, supplies: Sequence[Supply]) -> dict[Replica, BatchTimes]:
     """Of every replica, by the type of its GPU."""
-    found: dict[Replica, BatchTimes] = {}
+    times: dict[Replica, BatchTimes] = {}
     for supply in supplies:
-        mine = [one for one in plan.replicas if plan.type_of(one.grant.gpu) == supply.name]
-        found |= supply.times(mine, demand.workloads)
-    return found
+        residents = [replica for replica in plan.replicas if plan.type_of(replica.grant.gpu) == supply.name]
+        times |= supply.times(residents, demand.workloads)
+    return times

@@ -73,16 +73,16 @@ class HostDevices:
         return state.uuids[grant.instance]
 
     def environment(self, grant: Grant) -> dict[str, str]:
-        told = {"GPULOOM_GRANT": str(grant)}
+        environment = {"GPULOOM_GRANT": str(grant)}
         uuid = self._uuids[grant.device]
         if grant.share_pct >= 100:
-            return told | {"CUDA_VISIBLE_DEVICES": uuid}
+            return environment | {"CUDA_VISIBLE_DEVICES": uuid}
         daemon = self._daemons.get(grant.device)
         if daemon is None:
             daemon = daemon_for(uuid, self.mps_dir)
             daemon.start()
             self._daemons[grant.device] = daemon
-        return told | daemon.client_environment(grant.share_pct, grant.mem_mib)
+        return environment | daemon.client_environment(grant.share_pct, grant.mem_mib)
 
     def release(self) -> None:
         for daemon in self._daemons.values():  # by their processes, even if somebody has removed the folder

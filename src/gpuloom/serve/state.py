@@ -8,7 +8,6 @@ servers/NAME/     a server's model repository and its log
 mps/              the MPS daemons' pipes and logs
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuloom.errors import InputError
+from gpuloom.gpus.host.files import Lock, is_locked, open_lock, try_lock, write_whole
+from gpuloom.gpus.host.processes import born_ticks
 
 _SHARED_MEMORY = Path("/dev/shm")
 
@@ -71,16 +72,16 @@ class State:
 
     def __enter__(self) -> "State":
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _open(self.folder / "lock")
-        if not _wait_lock(self._lock, fcntl.LOCK_EX, 0.5):  # longer than somebody looks whether it is held
+        self._lock = open_lock(self.folder / "lock")
+        if not try_lock(self._lock, Lock.ALONE, 0.5):  # longer than somebody looks whether it is held
             os.close(self._lock)
             raise InputError(f"{self.folder}: something is served there already; name another --state, or take it down")
         os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()} {_birth(os.getpid())}\n".encode(), 0)
-        self.alive = _open(self.folder / "alive")
-        if not _wait_lock(self.alive, fcntl.LOCK_EX, 10.0):
+        os.pwrite(self._lock, f"{os.getpid()} {born_ticks(os.getpid())}\n".encode(), 0)
+        self.alive = open_lock(self.folder / "alive")
+        if not try_lock(self.alive, Lock.ALONE, 10.0):
             raise InputError(f"{self.folder}: servers of an earlier deployment do not end; see `gpuloom serve down`")
-        fcntl.flock(self.alive, fcntl.LOCK_SH)
+        try_lock(self.alive, Lock.TOGETHER)  # from alone to together: nobody can be in the way
         self._record.unlink(missing_ok=True)
         (self.folder / "events.jsonl").unlink(missing_ok=True)
         return self
@@ -92,9 +93,7 @@ class State:
                 os.close(descriptor)
 
     def publish(self, record: Record) -> None:
-        draft = self._record.with_suffix(".draft")
-        draft.write_text(json.dumps(asdict(record), indent=2) + "\n", encoding="utf-8")
-        draft.replace(self._record)
+        write_whole(self._record, json.dumps(asdict(record), indent=2) + "\n")
 
     def write_event(self, event: dict[str, object]) -> None:
         """A full disk, or a folder that somebody has removed, is no reason to stop serving."""
@@ -110,14 +109,14 @@ class State:
 
     def served(self) -> bool:
         """Whether somebody serves from this folder."""
-        return _is_held(self.folder / "lock")
+        return is_locked(self.folder / "lock")
 
     def record(self) -> Record:
         """What is served, or InputError."""
         try:
-            found = json.loads(self._record.read_bytes())
-            services = tuple(Endpoint(**one) for one in found.pop("services"))
-            record = Record(**found, services=services)
+            fields = json.loads(self._record.read_bytes())
+            services = tuple(Endpoint(**service) for service in fields.pop("services"))
+            record = Record(**fields, services=services)
         except FileNotFoundError:
             record = None
         except (ValueError, TypeError, KeyError, AttributeError):
@@ -136,9 +135,9 @@ class State:
         """End what is served from this folder; whether there was anything. InputError if it stays."""
         if not self.folder.is_dir():
             return False
-        found = self.served() or _is_held(self.folder / "alive")
+        found = self.served() or is_locked(self.folder / "alive")
         ended = self._end(signal.SIGTERM, timeout_s) or self._end(signal.SIGKILL, timeout_s)
-        if not ended or not _until(lambda: not _is_held(self.folder / "alive"), 10.0):
+        if not ended or not _until(lambda: not is_locked(self.folder / "alive"), 10.0):
             raise InputError(
                 f"{self.folder}: something does not end; look for processes that have {self.folder}/alive open"
             )
@@ -148,14 +147,14 @@ class State:
 
     def _end(self, number: signal.Signals, timeout_s: float) -> bool:
         """Tell the one who serves, once it has said who it is; whether it ended in time."""
-        told = False
+        signalled = False
 
         def ended() -> bool:
-            nonlocal told
+            nonlocal signalled
             if not self.served():
                 return True
-            if not told and (pid := self._pid()) is not None:
-                told = True
+            if not signalled and (pid := self._pid()) is not None:
+                signalled = True
                 try:
                     os.kill(pid, number)
                 except ProcessLookupError:
@@ -170,14 +169,9 @@ class State:
         """Who serves. None if that has not been written yet: what is there may be of one that was killed."""
         try:
             pid, birth = (self.folder / "lock").read_text().split()
-            return int(pid) if birth == _birth(int(pid)) else None
+            return int(pid) if int(birth) == born_ticks(int(pid)) else None
         except (OSError, ValueError):
             return None
-
-
-def _birth(pid: int) -> str:
-    """When a process was started: its number alone may be another's by now."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:
@@ -187,27 +181,6 @@ def read_events(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-
-
-def _try_lock(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _wait_lock(descriptor: int, kind: int, timeout_s: float) -> bool:
-    deadline_s = time.monotonic() + timeout_s
-    while not _try_lock(descriptor, kind):
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def _until(condition: Callable[[], bool], timeout_s: float) -> bool:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
@@ -215,13 +188,3 @@ def _until(condition: Callable[[], bool], timeout_s: float) -> bool:
             return False
         time.sleep(0.05)
     return True
-
-
-def _is_held(path: Path) -> bool:
-    if not path.exists():
-        return False
-    descriptor = _open(path)
-    try:
-        return not _try_lock(descriptor, fcntl.LOCK_EX)
-    finally:
-        os.close(descriptor)

@@ -9,13 +9,21 @@ from collections.abc import Callable, Sequence
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import find
-from gpuloom.perf.sharing.interference import WHOLE, Device, InterferenceModel, Placed, predict
+from gpuloom.perf.sharing.interference import WHOLE, Capacity, InterferenceModel, Placed, predict
+from gpuloom.perf.sharing.model import SharingModel
 from gpuloom.provision.plan import Replica
-from gpuloom.serve.deployment import Deployment
-from gpuloom.serve.fleet.shadows import slot_of
+from gpuloom.serve.deployment import Deployment, slot_of
+from gpuloom.work.measured.service_figures import SHIPPED, load_service_figures
 
 BatchMs = Callable[[Replica], Sequence[float]]
 """Milliseconds for a batch of 1, 2, … up to the replica's max batch, undilated."""
+
+
+def shipped_times(deployment: Deployment) -> BatchMs:
+    """With the shipped model of the plan's type of GPU, if there is one."""
+    kind = deployment.plan.gpu_type.partition("-")[0]
+    model = SharingModel.from_figures(load_service_figures(kind)) if kind in SHIPPED else None
+    return batch_times(deployment, model)
 
 
 def batch_times(deployment: Deployment, model: InterferenceModel | None) -> BatchMs:
@@ -53,8 +61,8 @@ def batch_times(deployment: Deployment, model: InterferenceModel | None) -> Batc
 
 
 def _modelled(deployment: Deployment, model: InterferenceModel, replica: Replica) -> list[float]:
-    grant, mine = replica.grant, deployment.promises[replica.service].workload
-    assert mine is not None
+    grant, workload_here = replica.grant, deployment.promises[replica.service].workload
+    assert workload_here is not None
     beside = [
         Placed(workload, float(other.grant.batch or 1), other.grant.share_pct)
         for other in deployment.plan.replicas
@@ -63,11 +71,11 @@ def _modelled(deployment: Deployment, model: InterferenceModel, replica: Replica
     ]
     device = _device(deployment.plan.gpu_type, replica)
     sizes = range(1, (grant.batch or 1) + 1)
-    found = [predict(model, [Placed(mine, float(size), grant.share_pct), *beside], device)[0] for size in sizes]
-    return [latency.total_ms for latency in found]
+    mixes = ([Placed(workload_here, float(size), grant.share_pct), *beside] for size in sizes)
+    return [predict(model, mix, device)[0].total_ms for mix in mixes]
 
 
-def _device(gpu_type: str, replica: Replica) -> Device:
+def _device(gpu_type: str, replica: Replica) -> Capacity:
     instance = replica.grant.instance
     if instance is None:
         return WHOLE
@@ -75,4 +83,4 @@ def _device(gpu_type: str, replica: Replica) -> Device:
     profile = gpu.by_name.get(instance.profile)
     if profile is None:
         raise InputError(f"service {replica.service}: a {gpu.name} has no {instance.profile}")
-    return Device(compute=profile.sms / gpu.sms, memory=profile.size / gpu.units)
+    return Capacity(compute=profile.sms / gpu.sms, memory=profile.size / gpu.units)

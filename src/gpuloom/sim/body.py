@@ -7,9 +7,10 @@ the rate that the world gives it on what it holds, so that a wrong belief costs 
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
+from gpuloom.contract.view import Phase, Report
 from gpuloom.engine.events import (
     CutFailed,
     Event,
@@ -28,8 +29,8 @@ from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, 
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.steps import apply_step
-from gpuloom.policies.contract import Phase, Report
 from gpuloom.sim.costs import Costs
+from gpuloom.sim.faults import NO_FAULTS, Faults
 from gpuloom.sim.worlds.world import JobRun, World
 from gpuloom.work.model import NO_HINTS, Hints, TraceJob
 
@@ -67,17 +68,6 @@ class Watcher:
     def decision(self, decision: Decision) -> None: ...
     def instruction(self, at_s: float, instruction: Instruction) -> None: ...
     def rate(self, at_s: float, job: RunningJob) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """What is to go wrong: events at given times, and which of the cuts (counted from 1) stop half-way."""
-
-    events: tuple[Event, ...] = ()
-    failing_cuts: frozenset[int] = field(default_factory=frozenset)
-
-
-NO_FAULTS = Faults()
 
 
 class VirtualBody:
@@ -326,5 +316,5 @@ class VirtualBody:
             self._rerate(job)
 
 
-def _only(hints: Hints, told: frozenset[str]) -> Hints:
-    return Hints(**{name: getattr(hints, name) for name in told})
+def _only(hints: Hints, names: frozenset[str]) -> Hints:
+    return Hints(**{name: getattr(hints, name) for name in names})

@@ -31,11 +31,11 @@ class Curves:
             edge_s = len(sums) * width_s
             until_s = last_s if last_s < edge_s else edge_s
             bucket = sums[-1]
-            for at, value in enumerate(values):
+            for quantity, value in enumerate(values):
                 if value:
                     area = value * (until_s - position_s)
-                    bucket[at] += area
-                    totals[at] += area
+                    bucket[quantity] += area
+                    totals[quantity] += area
             position_s = until_s
             if position_s >= edge_s:
                 sums.append([0.0] * len(totals))

@@ -1,15 +1,29 @@
-"""Faults as the command line names them: `gpu-lost:3@1000`, `gpu-restored:3@5000`, `crash:job-7@300`, `cut-fails:2`."""
+"""What is to go wrong in a run, and how the command line spells it.
+
+`gpu-lost:3@1000`, `gpu-restored:3@5000`, `crash:job-7@300`, `cut-fails:2`.
+"""
 
 from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 from math import isfinite
 
 from gpuloom.engine.events import Event, GpuLost, GpuRestored, JobCrashed
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
-from gpuloom.sim.body import Faults
 
 CAUSE = "injected"
 SPELLINGS = "gpu-lost:GPU@SECONDS, gpu-restored:GPU@SECONDS, crash:JOB@SECONDS or cut-fails:NTH"
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What is to go wrong: events at given times, and which of the cuts (counted from 1) stop half-way."""
+
+    events: tuple[Event, ...] = ()
+    failing_cuts: frozenset[int] = field(default_factory=frozenset)
+
+
+NO_FAULTS = Faults()
 
 
 def parse_faults(texts: Sequence[str], cluster: Cluster) -> Faults:

@@ -59,7 +59,7 @@ def slots(segments: Sequence[Segment]) -> list[int]:
     for stays in _shared(segments).values():
         free_from_s: list[float] = []
         for stay in stays:
-            slot = next((at for at, end_s in enumerate(free_from_s) if end_s <= stay.begin_s), len(free_from_s))
+            slot = next((lane for lane, end_s in enumerate(free_from_s) if end_s <= stay.begin_s), len(free_from_s))
             free_from_s[slot : slot + 1] = [stay.end_s]
             for index in stay.segments:
                 out[index] = slot
@@ -88,12 +88,12 @@ def _shared(segments: Sequence[Segment]) -> dict[Device, list[Stay]]:
 def _stays(segments: Sequence[Segment], grant: Grant, indices: list[int]) -> Iterator[Stay]:
     indices.sort(key=lambda index: segments[index].begin_s)
     first = 0
-    for at, (index, following) in enumerate(pairwise([*indices, None]), 1):
+    for count, (index, following) in enumerate(pairwise([*indices, None]), 1):
         assert index is not None
         if following is None or segments[following].begin_s > segments[index].end_s:
-            run = indices[first:at]
+            run = indices[first:count]
             yield Stay(segments[run[0]].begin_s, segments[index].end_s, grant, tuple(run))
-            first = at
+            first = count
 
 
 def _fill(busy: Sequence[Band], share: float) -> tuple[Band, ...]:

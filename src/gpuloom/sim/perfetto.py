@@ -59,9 +59,9 @@ def events(
     yield from _names(tids, cluster, policy)
     yield from _counter("jobs waiting", "jobs", queue)
     yield from _counter("utilisation", "percent", [(at_s, value * 100) for at_s, value in utilisation])
-    order = sorted(range(len(segments)), key=lambda at: (segments[at].begin_s, tids[tracks[at]], segments[at].end_s))
-    for at in order:
-        yield _slice(segments[at], tids[tracks[at]])
+    on_track = [(segment, tids[track]) for segment, track in zip(segments, tracks, strict=True)]
+    for segment, tid in sorted(on_track, key=lambda pair: (pair[0].begin_s, pair[1], pair[0].end_s)):
+        yield _slice(segment, tid)
 
 
 def _track(segment: Segment, slot: int, cluster: Cluster) -> Track:

@@ -1,11 +1,12 @@
 """One run: a trace, some GPUs, a policy and a seed in, the figures out. The same inputs give the same bytes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import TextIO
 
+from gpuloom.contract.policy import Policy
 from gpuloom.engine.events import Event
 from gpuloom.engine.feasible import describe, why_too_large
 from gpuloom.engine.log import Header, to_line
@@ -13,42 +14,16 @@ from gpuloom.engine.machine import Decision, Engine
 from gpuloom.errors import InputError
 from gpuloom.gpus import layouts
 from gpuloom.gpus.cluster import Cluster, parse_cluster
-from gpuloom.perf.goodput.tables import ElasticTables
-from gpuloom.policies.contract import Policy
 from gpuloom.policies.registry import make_policy
-from gpuloom.sim.body import NO_FAULTS, Faults, VirtualBody, Watcher
-from gpuloom.sim.costs import Costs
+from gpuloom.sim.body import VirtualBody, Watcher
 from gpuloom.sim.curves import Curves
 from gpuloom.sim.metrics import Metrics, Outcomes, Summary
+from gpuloom.sim.scenario import Scenario
 from gpuloom.sim.timeline import Timeline
-from gpuloom.sim.worlds.probes import AuthorsError, Prober
 from gpuloom.sim.worlds.slices import SliceWorld
 from gpuloom.sim.worlds.world import World
-from gpuloom.work.measured.figures import Figures, load_figures
+from gpuloom.work.measured.figures import load_figures
 from gpuloom.work.model import Job, TraceJob
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """Everything about a run but the policy and its seed."""
-
-    trace: Sequence[TraceJob]
-    gpus: str
-    """As on the command line: 8xA100-40GB."""
-    figures: Figures | None = None
-    """The truth about slices; None takes the shipped figures."""
-    tables: Mapping[str, ElasticTables] | None = None
-    """The truth about elastic jobs; given, the run takes place in that world."""
-    probers: Callable[[int], Prober] = AuthorsError
-    """By seed: who says what a probe would predict."""
-    costs: Costs = field(default_factory=Costs)
-    every_s: float | None = None
-    """Ask the policy every so many seconds, whatever it prefers."""
-    faults: Faults = NO_FAULTS
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    """What the trace held besides, by why it was left out."""
-    notes: tuple[str, ...] = ()
-    """What a user should know about the inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +103,12 @@ def make_world(scenario: Scenario, cluster: Cluster, policy: Policy, seed: int) 
         from gpuloom.sim.worlds.elastic import ElasticWorld
 
         costs = scenario.costs
-        adaptive = getattr(policy, "adaptive", False)
         return ElasticWorld(
-            scenario.tables, cluster, adaptive=adaptive, start_s=costs.start_s, restart_s=costs.restart_s
+            scenario.tables,
+            cluster,
+            adaptive=getattr(policy, "adaptive", False),
+            start_s=costs.start_s,
+            restart_s=costs.restart_s,
         )
     return SliceWorld(scenario.figures or load_figures(), cluster, scenario.costs, partial(scenario.probers, seed))
 
@@ -183,7 +161,7 @@ def _best_static(
         raise InputError("best-static: needs GPUs of one model that has MIG")
     (model,) = models.values()
     largest_mib = max((entry.job.mem_mib or 0) for entry in scenario.trace)
-    found: list[tuple[int, float, str]] = []
+    ranked: list[tuple[int, float, str]] = []
     for slices in layouts.multisets(model):
         layout = layouts.with_slices(model, slices)
         if layout is None or max(model.by_name[i.profile].mem_mib for i in layout) < largest_mib:
@@ -194,9 +172,9 @@ def _best_static(
         except InputError:
             continue  # somebody fits on none of its slices
         if summary.avg_jct_s is not None:
-            found.append((summary.given_up, summary.avg_jct_s, name))
-    if not found:
+            ranked.append((summary.given_up, summary.avg_jct_s, name))
+    if not ranked:
         raise InputError(f"best-static: no static layout of {scenario.gpus} has a slice for every job")
-    best = simulate(scenario, min(found)[2], seed, log=log, timeline=timeline)
+    best = simulate(scenario, min(ranked)[2], seed, log=log, timeline=timeline)
     wall_s = perf_counter() - began
     return replace(best, policy="best-static", layout=best.policy.removeprefix("static:"), wall_s=wall_s)

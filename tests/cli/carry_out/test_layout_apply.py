@@ -98,7 +98,7 @@ def test_a_failure_in_the_middle_is_told(hardware: Hardware) -> None:
         (("--to", "9,9", "--gpu", "0"), "'9' is not a size of A100-40GB"),
         (("--gpu", "0"), "the target is missing or given twice"),
         (("--gpu", "0", "--to", "3", "--as-found"), "the target is missing or given twice"),
-        (("--gpu", "0", "--config", "nowhere.yaml", "--name", "x"), "nowhere.yaml: cannot be read"),
+        (("--gpu", "0", "--config", "nowhere.yaml", "--name", "x"), "nowhere.yaml does not exist"),
     ],
 )
 def test_wrong_usage_changes_nothing(hardware: Hardware, words: tuple[str, ...], sentence: str) -> None:

@@ -1,6 +1,8 @@
 """`gpuloom provision` as a user types it: the contract with scripts, and one sentence for every wrong input."""
 
+import csv
 import json
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +47,7 @@ def test_json_has_the_promised_names(two: Path, capsys: pytest.CaptureFixture[st
     assert plan.keys() >= CONTRACT
     assert all(row.keys() >= ROW for row in plan["services"])
     assert {row["name"]: row["workload"] for row in plan["services"]} == {"a": "resnet50", "b": "ssd"}
-    assert all(one["held"] for one in plan["verification"])
+    assert all(verdict["held"] for verdict in plan["verification"])
 
 
 def test_compare_and_report(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +71,7 @@ def test_replan_tells_who_moves(two: Path, tmp_path: Path, capsys: pytest.Captur
 
 def test_a_trace(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.csv"
-    trace.write_text("service,arrival_s\n" + "".join(f"*,{at * 0.01 + (at % 3) * 0.001}\n" for at in range(600)))
+    trace.write_text("service,arrival_s\n" + "".join(f"*,{0.01 * turn + turn % 3 * 0.001}\n" for turn in range(600)))
     assert run(str(two), "--arrivals", f"trace:{trace}", "--verify") == 0
     assert "gpuloom: 1 x V100" in capsys.readouterr().out
     trace.write_text("service,arrival_s\nc,1\n")
@@ -118,7 +120,7 @@ def test_the_example_of_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_bursty_trace_is_planned_for_or_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Thirty at once now and then: no steady rate comes near it, and a plan that is late must not look like a plan."""
     moments = np.cumsum(np.random.default_rng(1).exponential(0.3, 300))
-    rows = [f"*,{at + 1e-4 * k:.6f}" for n, at in enumerate(moments) for k in range(30 if n % 4 == 0 else 1)]
+    rows = [f"*,{moment + 1e-4 * k:.6f}" for n, moment in enumerate(moments) for k in range(30 if n % 4 == 0 else 1)]
     trace, file = tmp_path / "burst.csv", tmp_path / "one.yaml"
     trace.write_text("\n".join(["service,arrival_s", *sorted(rows, key=lambda row: float(row[2:]))]))
     file.write_text("services:\n  - {name: a, workload: ssd, rate: 100, p99: 150ms}\n")
@@ -160,12 +162,12 @@ def test_two_types_of_shares_in_one_plan(tmp_path: Path, data_dir: Path, capsys:
     assert "no price of T4 is known" in refused(capsys, *words)
     assert run(*words, "--price", "T4=0.5", "--verify", "--output", "json") == 0
     printed = capsys.readouterr().out
-    found = json.loads(printed)
-    assert {row["gpu_type"] for row in found["services"] if row["name"] == "large"} == {"V100"}
-    assert found["gpus_by_type"] == {"V100": 1, "T4": 1}
-    assert found["cost_per_hour"] == pytest.approx(3.56)
-    assert found["lower_bound_cost"] == pytest.approx(3.56)
-    assert found.keys() >= CONTRACT
+    mixed = json.loads(printed)
+    assert {row["gpu_type"] for row in mixed["services"] if row["name"] == "large"} == {"V100"}
+    assert mixed["gpus_by_type"] == {"V100": 1, "T4": 1}
+    assert mixed["cost_per_hour"] == pytest.approx(3.56)
+    assert mixed["lower_bound_cost"] == pytest.approx(3.56)
+    assert mixed.keys() >= CONTRACT
     plan.write_text(printed)
     file.write_text(
         file.read_text().replace("rate: 800", "rate: 810") + "  - {name: c, workload: ssd, rate: 5, p99: 80ms}\n"
@@ -176,5 +178,106 @@ def test_two_types_of_shares_in_one_plan(tmp_path: Path, data_dir: Path, capsys:
     assert run(*words[:1], "--replan", str(plan)) == 2
     assert "the old plan is for T4, not V100" in capsys.readouterr().err
     deployment = read_plan(plan)
-    assert [deployment.plan.type_of(one.grant.gpu) for one in deployment.plan.of("large")] == ["V100"]
-    assert set(deployment.batch_ms) == {(row["name"], row["replica"]) for row in found["services"]}
+    assert [deployment.plan.type_of(replica.grant.gpu) for replica in deployment.plan.of("large")] == ["V100"]
+    assert set(deployment.batch_ms) == {(row["name"], row["replica"]) for row in mixed["services"]}
+
+
+def measurements(path: Path, models: tuple[str, ...], slowdown: float = 1.02) -> Path:
+    """Made-up tables and pairs, in iGniter's format: all models as fast as each other."""
+    shares = ("10", "50", "100")
+    table = {str(batch): {share: 2.0 + 20.0 * batch / float(share) for share in shares} for batch in (1, 8, 32)}
+    lines: list[dict[str, object]] = []
+    for model in models:
+        use = {batch: dict.fromkeys(row, 20.0) for batch, row in table.items()}
+        lines += [{model: {"latency": table}}, {model: {"l2cache": use}}]
+    pair_ms = slowdown * table["8"]["50"]
+    pairs = [[model, other, 8, 8, 50, pair_ms, pair_ms] for model in models for other in models]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in [*lines, {"interference": {"latency": pairs}}]))
+    return path
+
+
+@pytest.mark.parametrize("models", [("resnet50", "ssd"), ("alexnet", "bert", "resnet50", "ssd", "vgg19")])
+def test_measurements_of_some_models_or_of_others_too(
+    models: tuple[str, ...], two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the models of the plan must be among them."""
+    file = str(measurements(tmp_path / "measured.jsonl", models))
+    assert run(str(two), "--measured", file, "--solo-tables", "--verify", "--output", "json") == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert [verdict["name"] for verdict in json.loads(printed.out)["verification"]] == ["a", "b"]
+    measurements(tmp_path / "measured.jsonl", models, slowdown=1.8)
+    assert run(str(two), "--measured", file, "--solo-tables", "--verify", "--output", "json") == 1
+    assert not all(verdict["held"] for verdict in json.loads(capsys.readouterr().out)["verification"])
+
+
+def test_measurements_that_do_not_speak_of_the_plan(
+    two: Path, tmp_path: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "measured.jsonl"
+    text = measurements(file, ("resnet50",)).read_text()
+    assert "no solo table of ssd: expected one" in refused(capsys, str(two), "--measured", str(file), "--verify")
+    measurements(file, ("resnet50", "ssd"))
+    lines = [line for line in file.read_text().splitlines() if not line.startswith('{"ssd": {"l2cache"')]
+    file.write_text("\n".join([*lines[:-1], text.splitlines()[-1]]))
+    assert "no use of L2 of ssd" in refused(capsys, str(two), "--measured", str(file), "--verify")
+    file.write_text(lines[-1] + "\n")
+    assert "has pairs only: expected solo tables" in refused(capsys, str(two), "--measured", str(file))
+    profile = f"T4={data_dir / 'igniter' / 'profile_v100.jsonl'}"
+    words = ("--gpu-type", "T4", "--profile", profile, "--measured", str(measurements(file, ("resnet50", "ssd"))))
+    assert run(str(two), *words, "--verify") == 0
+    assert "T4 is not what --measured was measured on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", ["table", "csv", "json"])
+def test_what_is_assumed_is_said_apart_from_the_plan(
+    output: str, two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(str(two), "--verify", "--requests", "1000", "--runs", "2", "--output", output) in (0, 1)
+    printed = capsys.readouterr()
+    assert printed.err == "no --measured FILE: the check simulates the planner's own predictions\n"
+    assert "the check simulates" not in printed.out
+
+
+def test_csv_has_a_row_for_each_replica(two: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two.write_text(two.read_text().replace("rate: 200", "rate: 3000"))
+    assert run(str(two), "--output", "csv") == 0
+    rows = list(csv.DictReader(StringIO(capsys.readouterr().out)))
+    assert sum(float(row["rate_rps"]) for row in rows if row["service"] == "a") == pytest.approx(3000, rel=1e-3)
+    assert [int(row["replica"]) for row in rows if row["service"] == "a"] == list(range(len(rows) - 1))
+    assert {row["slo_ms"] for row in rows} == {"30.0", "60.0"}
+
+
+def test_one_strategy_at_a_time(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.json"
+    assert run(str(two), "--output", "json") == 0
+    plan.write_text(capsys.readouterr().out)
+    words = ("--replan", str(plan))
+    assert "expected one of them, not both" in refused(capsys, str(two), *words, "--compare")
+    assert "the only one that stays near a plan" in refused(capsys, str(two), *words, "--strategy", "ffd")
+    broken = json.loads(plan.read_text())
+    broken["services"][1]["batch"] = 0
+    plan.write_text(json.dumps(broken))
+    assert "services[1].batch is 0, but must be a whole number from 1" in refused(capsys, str(two), *words)
+    assert "is given twice for V100" in refused(capsys, str(two), "--price", "V100=2", "--price", "3")
+
+
+def test_peers_know_one_type(tmp_path: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """T4 has a profile without vgg19, so the peers cannot have everybody there; ours puts each where it is known."""
+    lines = (data_dir / "igniter" / "profile_v100.jsonl").read_text().splitlines()
+    small = tmp_path / "small.jsonl"
+    small.write_text("\n".join(line for line in lines if '"vgg19"' not in line.split(":")[0]))
+    other = tmp_path / "other.jsonl"
+    other.write_text("\n".join(line for line in lines if '"ssd"' not in line.split(":")[0]))
+    file = tmp_path / "both.yaml"
+    line = "  - {{name: {0}, workload: {1}, rate: 20, p99: 90ms}}\n"
+    file.write_text("services:\n" + line.format("a", "vgg19") + line.format("b", "ssd"))
+    words = ("--gpu-type", "V100,T4", "--price", "T4=1", "--profile", f"T4={small}", "--profile", f"V100={other}")
+    assert run(str(file), *words, "--output", "json") == 0
+    rows = json.loads(capsys.readouterr().out)["services"]
+    assert {row["name"]: row["gpu_type"] for row in rows} == {"a": "V100", "b": "T4"}
+    assert "knows all models on no single type: expected gpuloom" in refused(
+        capsys, str(file), *words, "--strategy", "igniter"
+    )
+    assert run(str(file), *words, "--compare", "--output", "json") == 0
+    assert [row["strategy"] for row in json.loads(capsys.readouterr().out)] == ["gpuloom"]

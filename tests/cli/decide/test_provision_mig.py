@@ -63,7 +63,7 @@ def test_memory_and_batches_that_a_service_states(
 def test_wrong_input(files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     services, profiles = files
     trace = tmp_path / "trace.csv"
-    trace.write_text("service,arrival_s\n" + "".join(f"*,{at}\n" for at in range(200)))
+    trace.write_text("service,arrival_s\n" + "".join(f"*,{second}\n" for second in range(200)))
     for words, why in (
         (["--gpu-type", "V100"], "that GPU has no MIG"),
         (["--gpu-type", "A100-80GB", "--arrivals", f"trace:{trace}"], "expected poisson or regular"),
@@ -94,12 +94,12 @@ def test_the_check_and_the_page(files: tuple[str, str], tmp_path: Path, capsys: 
     assert run(*words, "--verify", "--report", str(page), "--output", "json") == 0
     printed = capsys.readouterr()
     plan = json.loads(printed.out)
-    assert [one["held"] for one in plan["verification"]] == [True]
+    assert [verdict["held"] for verdict in plan["verification"]] == [True]
     assert "measured points that the plan is made from" in printed.err
     text = page.read_text()
     for row in plan["services"]:
-        assert f"<small>{row['device']}</small>" in text
-    assert text.count('class="cut"') == len({row["device"] for row in plan["services"]})
+        assert f">{row['device']}</div>" in text
+    assert text.count('class="frame"') == len({row["device"] for row in plan["services"]})
     assert run(*words, "--compare", "--verify", "--output", "json") == 0
     rows = {row["strategy"]: row for row in json.loads(capsys.readouterr().out)}
     assert list(rows) == ["gpuloom", "one-process", "whole-gpus"]

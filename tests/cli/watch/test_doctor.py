@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuloom.cli.watch import doctor
+from gpuloom.gpus.host import doctor
 from tests.standin.hardware import Hardware
 
 pytestmark = pytest.mark.xdist_group("mps")  # one of these looks at every MPS daemon of the host

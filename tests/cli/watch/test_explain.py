@@ -3,25 +3,29 @@
 import csv
 import io
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
+from typer.testing import Result as Printed
 
-from gpuloom.cli.history import Entry, What, follow
-from gpuloom.cli.story import story
 from gpuloom.cli.watch.explain import explain
+from gpuloom.contract.plan import Plan, Reason
+from gpuloom.contract.view import Report
 from gpuloom.engine.events import CutFailed, GpuLost, JobArrived, JobCancelled, JobCrashed, JobReported, JobStarted
+from gpuloom.engine.history import Entry, What, follow
+from gpuloom.engine.log import Entry as LogEntry
 from gpuloom.engine.log import Header, read, to_line
 from gpuloom.engine.machine import Decision
+from gpuloom.engine.story import story
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Grant
-from gpuloom.policies.contract import Plan, Reason, Report
-from gpuloom.sim.body import Faults
-from gpuloom.sim.run import Result, Scenario, simulate
+from gpuloom.sim.faults import Faults
+from gpuloom.sim.run import Result, simulate
+from gpuloom.sim.scenario import Scenario
 from gpuloom.work.model import Job
 from gpuloom.work.traces import read_trace
 
@@ -36,7 +40,7 @@ app = typer.Typer()
 app.command()(explain)
 
 
-def run(*args: str):
+def run(*args: str) -> Printed:
     return CliRunner().invoke(app, args)
 
 
@@ -80,7 +84,8 @@ def test_every_decision_and_every_reason_is_there(logged_run: tuple[Path, Result
 
 def test_waits_work_and_starts_are_those_of_the_run(logged_run: tuple[Path, Result]) -> None:
     path, result = logged_run
-    worked, started = Counter(), Counter()
+    worked, started = defaultdict[str, float](float), Counter[str]()
+    assert result.timeline is not None
     for segment in result.timeline.segments:
         if segment.phase == "running":
             worked[segment.job_id] += segment.end_s - segment.begin_s
@@ -133,7 +138,7 @@ def test_json_is_a_list_of_objects_with_the_same_keys(tmp_path: Path) -> None:
 def test_a_rejected_plan_is_told_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from gpuloom.gpus.grant import Grant\n"
-        "from gpuloom.policies.contract import Plan, Reason\n"
+        "from gpuloom.contract import Plan, Reason\n"
         "from gpuloom.policies.whole import WholeFifo\n"
         "class Careless(WholeFifo):\n"
         "    asked = 0\n"
@@ -157,7 +162,7 @@ def test_a_rejected_plan_is_told_with_the_reason(tmp_path: Path) -> None:
 def hand_made(folder: Path) -> Path:
     """What the simulator does not do: reports of an elastic job, a pause, a cancellation, a job named like a cause."""
     two, one = (Grant(0), Grant(1)), (Grant(0),)
-    entries = [
+    entries: list[LogEntry] = [
         Header(GPUS, "mine", 0),
         JobArrived(0.0, "submitted", Job("round", workload="bert", gpus=2, mem_mib=2048, priority=3)),
         Decision(

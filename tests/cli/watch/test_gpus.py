@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -16,7 +17,7 @@ from gpuloom.cli.watch.gpus import gpus
 from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import MODELS
 from gpuloom.gpus.layouts import parse
-from gpuloom.gpus.migparted import layout_for, parse_configs
+from gpuloom.gpus.migparted import layouts_for, parse_configs
 
 app = typer.Typer()
 app.command()(gpus)
@@ -27,7 +28,7 @@ def run(*args: str) -> Result:
     return CliRunner().invoke(app, args)
 
 
-def answer(*args: str):
+def answer(*args: str) -> Any:
     result = run(*args, "--output", "json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -63,13 +64,6 @@ def test_layouts() -> None:
     assert len(answer("layout", "list", "--all")) == 298
     table = csv.DictReader(io.StringIO(run("layout", "list", "--model", "a30", "--output", "csv").stdout))
     assert [row["units"] for row in table] == ["|4444|", "|22|22|", "|22|1|1|", "|1|1|22|", "|1|1|1|1|"]
-
-
-def test_drawing() -> None:
-    a100, rtx = MODELS["A100-40GB"], MODELS["RTX-PRO-6000-96GB"]
-    assert layout.draw(a100, ()) == "|········|"
-    assert layout.draw(a100, parse(a100, "1@0,1@1,1@5")) == "|1|1|···|1|··|"
-    assert layout.draw(rtx, parse(rtx, "2@6,1@3")) == "|···|111|222222|"
 
 
 def test_what_can_be_added_beside_what_runs() -> None:
@@ -108,7 +102,7 @@ def test_a_target_from_a_mig_parted_file_that_was_exported(tmp_path: Path) -> No
     path = tmp_path / "mig.yaml"
     path.write_text(run("layout", "export", "3,2,2", "--name", "mixed").stdout)
     a100 = MODELS["A100-40GB"]
-    assert layout_for(parse_configs(path.read_text()), "mixed", a100) == parse(a100, "3,2,2")
+    assert parse(a100, "3,2,2") in layouts_for(parse_configs(path.read_text()), "mixed", a100, 0, "mig.yaml")
     found = answer("layout", "plan", "--from", "3@4", "--config", str(path), "--name", "mixed")
     assert [step["instance"] for step in found["steps"]] == ["2g.10gb@0", "2g.10gb@2"]
 
@@ -176,9 +170,10 @@ class Terminal(io.StringIO):
 def test_a_terminal_gets_a_table_without_colour_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
     emit([{"name": "[red]a[/red]"}], Output.table, "title")
-    shown = sys.stdout.getvalue()  # type: ignore[attr-defined]
+    shown = screen.getvalue()
     assert "title" in shown
     assert "[red]a[/red]" in shown
     assert "\x1b[3" not in shown.replace("\x1b[3m", "")

@@ -61,7 +61,8 @@ def test_the_driver_and_the_rules_accept_the_same(
     wishes = data.draw(
         st.lists(st.builds(Instance, st.integers(0, model.units), st.sampled_from(list(model.by_name))), max_size=12)
     )
-    layout, expected = (), []
+    layout: Layout = ()
+    expected: list[bool] = []
     for wish in wishes:
         larger = add(layout, wish)
         expected.append(check(model, larger) is None)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuloom.gpus.catalogue import MODELS
+from gpuloom.gpus.grant import MOST_SHARERS
 from gpuloom.gpus.host import mps
 from gpuloom.gpus.host.mps import Daemon, Limits, MpsError, NotRunningError, daemon_for
 from gpuloom.gpus.layouts import parse
@@ -168,7 +169,7 @@ def test_a_daemon_that_hangs(daemon: Daemon) -> None:
 def test_one_user_and_48_clients_to_a_server(daemon: Daemon) -> None:
     daemon.start()
     with ExitStack() as clients:
-        for _ in range(mps.MOST_CLIENTS):
+        for _ in range(MOST_SHARERS):
             assert clients.enter_context(connect(daemon.client_environment())).startswith("admitted")
         assert "too many" in clients.enter_context(connect(daemon.client_environment()))
         assert "another user" in clients.enter_context(connect(daemon.client_environment(), uid=4242))

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuloom.perf.goodput.fit import LEAST, Observation, _evidence, _loss, fit_step_times
-from gpuloom.perf.goodput.goodput import step_s
 from gpuloom.perf.goodput.model import StepTimes
+from tests.perf.goodput.step_time import step_s
 
 TRUTH = StepTimes(a_c=0.03, b_c=0.0008, a_n=0.15, b_n=0.006, a_r=0.02, b_r=0.001, gamma=1.6)
 EVERYTHING = [
@@ -42,6 +42,31 @@ def test_the_order_of_what_was_seen_may_only_matter_in_the_last_digits() -> None
     assert fit_step_times(seen) == fit_step_times(tuple(seen))
 
 
+@settings(deadline=None, max_examples=15)
+@given(st.permutations(EVERYTHING))
+def test_evidence_in_any_order_says_the_same(order: list[tuple[int, int, int]]) -> None:
+    seen = [observe(*configuration) for configuration in EVERYTHING]
+    first, second = fit_step_times(seen), fit_step_times([observe(*configuration) for configuration in order])
+    for nodes, replicas, samples in EVERYTHING:
+        straight, permuted = (step_s(law, nodes > 1, replicas, samples) for law in (first, second))
+        assert permuted == pytest.approx(straight, rel=0.02)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.floats(0.005, 0.1), st.floats(1e-4, 0.005), st.floats(0.05, 0.5), st.floats(0.001, 0.02), st.floats(1.0, 3.0))
+def test_made_up_laws_are_explained(a_c: float, b_c: float, a_n: float, b_n: float, gamma: float) -> None:
+    law = StepTimes(a_c, b_c, a_n, b_n, a_n / 5, b_n / 5, gamma)
+    seen = [
+        Observation(nodes, replicas, samples, a_c + b_c * samples, step_s(law, nodes > 1, replicas, samples))
+        for nodes, replicas, samples in EVERYTHING
+    ]
+    fitted = fit_step_times(seen)
+    errors = [abs(np.log(step_s(fitted, row.nodes > 1, row.replicas, row.samples) / row.step_s)) for row in seen]
+    assert np.mean(errors) < 0.05
+    for row in seen:
+        assert fitted.a_c + fitted.b_c * row.samples == pytest.approx(row.compute_s, rel=0.1)
+
+
 def test_one_gpu_seen_makes_any_network_look_free() -> None:
     fitted = fit_step_times([observe(1, 1, 64)])
     assert max(fitted.a_r, fitted.b_r) == LEAST
@@ -70,7 +95,7 @@ def test_parameters_stay_within_their_bounds(configurations: list[tuple[int, int
     assert 1.0 <= fitted.gamma <= 10.0
 
 
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.floats(0.01, 0.5), min_size=6, max_size=6), st.floats(1.0, 4.0))
 def test_the_gradient_is_the_slope_of_the_loss(times: list[float], gamma: float) -> None:
     evidence = _evidence([observe(*configuration) for configuration in EVERYTHING])

@@ -1,13 +1,15 @@
 """Measured points are returned as measured, between them lines, beyond them nothing new."""
 
+from dataclasses import replace
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuloom.perf.goodput.model import BatchLimits
 from gpuloom.perf.goodput.tables import ElasticTables, packed, placement_of, rotated
-from gpuloom.work.measured.elastic_profiles import ElasticProfile
-from tests.perf.conftest import small_profile
+from gpuloom.work.measured.elastic_profiles import ElasticProfile, PlacementRow, ScalabilityRow
+from tests.perf.conftest import small_profile, true_times
 
 TABLES = ElasticTables(small_profile())
 
@@ -40,10 +42,11 @@ def test_an_unmeasured_placement_takes_the_measured_mean_of_its_size(profile: El
     assert tables.step_sync_s((1, 1, 1), row.local_batch) == pytest.approx((row.step_s, row.sync_s))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=20), st.integers(1, 100))
 def test_nothing_is_extrapolated(placement: list[int], local_batch: int) -> None:
-    steps = [row.step_s for row in (*TABLES.profile.placements, *TABLES.profile.scalability)]
-    syncs = [row.sync_s for row in (*TABLES.profile.placements, *TABLES.profile.scalability)]
+    rows: list[PlacementRow | ScalabilityRow] = [*TABLES.profile.placements, *TABLES.profile.scalability]
+    steps, syncs = [row.step_s for row in rows], [row.sync_s for row in rows]
     step_s, sync_s = TABLES.step_sync_s(tuple(placement), local_batch)
     assert min(steps) - 1e-9 <= step_s <= max(steps) + 1e-9
     assert min(syncs) - 1e-9 <= sync_s <= max(syncs) + 1e-9
@@ -73,6 +76,7 @@ def test_a_placement_is_run_lengths(nodes: list[int], placement: tuple[int, ...]
     assert placement_of(nodes) == placement
 
 
+@settings(deadline=None)
 @given(st.integers(1, 200), st.integers(1, 8))
 def test_packed_uses_as_few_nodes_as_possible(replicas: int, node_size: int) -> None:
     placement = packed(replicas, node_size)
@@ -81,7 +85,40 @@ def test_packed_uses_as_few_nodes_as_possible(replicas: int, node_size: int) -> 
     assert max(placement) <= node_size
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.integers(0, 8))
 def test_rotations_have_one_name(placement: list[int], by: int) -> None:
     turned = placement[by % len(placement) :] + placement[: by % len(placement)]
     assert rotated(tuple(turned)) == rotated(tuple(placement))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(sorted({row.placement for row in TABLES.profile.placements})), st.integers(8, 64))
+def test_of_a_measured_placement_a_larger_local_batch_takes_longer(placement: tuple[int, ...], batch: int) -> None:
+    """As the made-up law has it; the network's part does not depend on the batch."""
+    step_s, sync_s = TABLES.step_sync_s(placement, batch)
+    expected = true_times(len(placement), sum(placement), batch)
+    assert (step_s, sync_s) == pytest.approx(expected)
+    assert TABLES.step_sync_s(placement, min(batch + 1, 64))[0] >= step_s
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(64, 1024), st.integers(0, 3))
+def test_between_two_validated_batches_every_figure_lies_between_theirs(batch: int, epoch: int) -> None:
+    row = TABLES.at_epoch(batch, epoch)
+    low = max(known for known in TABLES.profile.validation if known <= batch)
+    high = min(known for known in TABLES.profile.validation if known >= batch)
+    for value, below, above in zip(row, TABLES.at_epoch(low, epoch), TABLES.at_epoch(high, epoch), strict=True):
+        assert min(below, above) - 1e-9 <= value <= max(below, above) + 1e-9
+    assert TABLES.at_epoch(batch, epoch) is row, "answers are remembered"
+
+
+def test_more_nodes_than_were_measured_count_as_the_most(profile: ElasticProfile) -> None:
+    wide = tuple(
+        ScalabilityRow(nodes, replicas, batch, *true_times(nodes, replicas, batch))
+        for nodes, replicas in ((16, 16), (16, 64))
+        for batch in (8, 64)
+    )
+    tables = ElasticTables(replace(profile, scalability=(*profile.scalability, *wide)))
+    assert tables.step_sync_s((2,) * 20, 32) == tables.step_sync_s((3,) * 8 + (2,) * 8, 32)
+    assert tables.step_sync_s((2,) * 20, 32) == pytest.approx(true_times(16, 40, 32))

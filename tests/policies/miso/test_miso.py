@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuloom.contract.view import Estimates, JobView, Phase, Report
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.layouts import parse
 from gpuloom.gpus.model import GpuModel
-from gpuloom.policies.contract import Estimate, Estimates, JobView, Phase, Report
+from gpuloom.perf.speed import Estimate
 from gpuloom.policies.miso.cuts import CutBook, Seat, slices_by_count
 from gpuloom.policies.miso.policy import Miso
 from gpuloom.policies.miso.tuning import LEVERS, Tuning, without
-from gpuloom.sim.run import Result, Scenario, simulate
+from gpuloom.sim.run import Result, simulate
+from gpuloom.sim.scenario import Scenario
 from gpuloom.work.measured.figures import load_figures
 from gpuloom.work.model import Job, Kind, TraceJob
 from tests.policies.conftest import Desk
@@ -26,11 +28,9 @@ from tests.policies.conftest import Desk
 GIB = 1024
 
 
-def entry(
-    job_id: str, length_s: float, submit_s: float = 0.0, workload: str | None = None, **fields: object
-) -> TraceJob:
-    given = {"mem_mib": 4 * GIB} | fields
-    return TraceJob(Job(job_id, submit_s, Kind.SLICEABLE, workload, **given), length_s)  # type: ignore[arg-type]
+def entry(job_id: str, length_s: float, submit_s: float = 0.0, workload: str | None = None, **fields: Any) -> TraceJob:
+    given: dict[str, Any] = {"mem_mib": 4 * GIB} | fields
+    return TraceJob(Job(job_id, submit_s, Kind.SLICEABLE, workload, **given), length_s)
 
 
 def run(
@@ -44,8 +44,9 @@ def run(
 class Slices(Desk):
     """A desk for jobs on slices."""
 
-    def come(self, job_id: str, workload: str | None = None, **fields: object) -> None:
-        self.arrive(job_id, workload=workload, kind=Kind.SLICEABLE, **({"mem_mib": 4 * GIB} | fields))
+    def come(self, job_id: str, workload: str | None = None, **fields: Any) -> None:
+        given: dict[str, Any] = {"mem_mib": 4 * GIB} | fields
+        self.arrive(job_id, workload=workload, kind=Kind.SLICEABLE, **given)
 
     def sit(self, gpu: int, layout: str, *job_ids: str, reports: Sequence[float] = ()) -> None:
         """Everybody runs on a slice of this layout, in order, and reports so many batches a second."""
@@ -58,8 +59,8 @@ class Slices(Desk):
             report = Report(self.state.now_s, batches_per_s=reports[at]) if reports else None
             self.change(job_id, held=grants, phase=Phase.RUNNING, starts=1, report=report, since_s=self.state.now_s)
 
-    def change(self, job_id: str, **fields: object) -> None:
-        self.state.put(self.state.jobs[job_id]._replace(**fields))  # type: ignore[arg-type]
+    def change(self, job_id: str, **fields: Any) -> None:
+        self.state.put(self.state.jobs[job_id]._replace(**fields))
 
     def decide(self, policy: Miso, now_s: float = 100.0) -> dict[str, str]:
         """Who gets what: "GPU profile", or what is said of those that wait."""
@@ -325,7 +326,7 @@ speeds = st.tuples(*[st.floats(0.05, 1.0)] * 4).map(lambda four: known(1.0, *sor
 def test_the_order_of_jobs_does_not_change_a_cut(jobs: list[tuple[dict[str, Estimate], str]]) -> None:
     book = CutBook(lambda kind, _: jobs[kind][0], 600.0, 15.0)
     seats = [Seat(kind, 1.0, now) for kind, (_, now) in enumerate(jobs)]
-    there, back = book.cuts(A100, tuple(seats)), book.cuts(A100, tuple(reversed(seats)))
+    there, back = book.seatings(A100, tuple(seats)), book.seatings(A100, tuple(reversed(seats)))
     assert [cut.lost_s for cut in there] == pytest.approx([cut.lost_s for cut in back])
     for cut in there:
         assert tuple(sorted(cut.profiles)) in slices_by_count(A100)[len(jobs)]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from gpuloom.contract.plan import NO_CHANGE
 from gpuloom.errors import InputError
-from gpuloom.policies.contract import NO_CHANGE
 from gpuloom.policies.pollux.policy import Pollux
 from gpuloom.work.model import Kind
 from tests.policies.conftest import Desk, scales_well

@@ -2,10 +2,14 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
-from gpuloom.serve.fleet.correct import FRESH, RULES, Health, Level, Means, Rules, Seen, Verdict, correct, is_violation
+from gpuloom.serve.deployment import Level
+from gpuloom.serve.fleet.correct import FRESH, RULES, Health, Means, Rules, Seen, Verdict, correct, is_violation
+from gpuloom.serve.latencies import Window
 
 MEANS = Means(slo_ms=40.0, slower=1.25, room=True)
 
@@ -126,3 +130,82 @@ def test_verdicts_and_levels_always_agree(steps: list[tuple[float, int, int, flo
         if verdict is Verdict.SHRINK:
             assert before is Level.SHADOW
             shrunk_s = now_s
+
+
+LEVELS = st.sampled_from([Level.PLANNED, Level.SHADOW])
+HEALTHS = st.builds(Health, LEVELS, st.floats(0.0, 2000.0), st.none() | st.floats(0.0, 1e4), st.floats(-1e4, 1e4))
+COUNTS = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)), min_size=1, max_size=3).map(
+    lambda pairs: tuple((max(pair), min(pair)) for pair in pairs)
+)
+SEEN = st.builds(Seen, st.floats(0.0, 1e4), COUNTS, st.none() | st.floats(0.0, 1e3))
+ANY_MEANS = st.builds(Means, st.floats(1.0, 500.0), st.floats(1.0, 5.0), st.booleans(), st.integers(1, 64))
+
+
+@given(total=st.integers(0, 3000), above=st.integers(0, 200), batch=st.integers(1, 32))
+@settings(deadline=None, max_examples=200)
+def test_a_violation_is_what_the_binomial_law_hardly_makes(total: int, above: int, batch: int) -> None:
+    above = min(above, total)
+    chance = float(binom.sf(above // batch - 1, total // batch, RULES.allowed))
+    if abs(chance - RULES.doubt) > 1e-12:
+        enough = above >= RULES.least and above > RULES.allowed * total
+        assert is_violation(total, above, batch) is (enough and chance < RULES.doubt)
+
+
+@settings(deadline=None, max_examples=200)
+@given(health=HEALTHS, seen=SEEN, means=ANY_MEANS)
+def test_without_a_violation_it_never_grows(health: Health, seen: Seen, means: Means) -> None:
+    violated = any(is_violation(total, above, means.batch) for total, above in seen.counts)
+    after, verdict = correct(health, seen, means)
+    if not violated:
+        assert verdict in (Verdict.STAY, Verdict.SHRINK)
+        assert (after.level is Level.SHADOW) <= (health.level is Level.SHADOW)
+    else:
+        expected = Verdict.GROW if health.level is Level.PLANNED and means.room else Verdict.STUCK
+        assert verdict is expected
+    assert correct(health, seen, means) == (after, verdict)  # it remembers nothing but what it returned
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    batch=st.integers(1, 16),
+    extra=st.floats(1.0, 20.0),
+    calm_s=st.floats(0.0, 30.0),
+    window=st.sampled_from(RULES.windows_s),
+)
+@example(batch=1, extra=1.0, calm_s=30.0, window=1.0)
+def test_when_all_are_late_it_grows_within_a_window(batch: int, extra: float, calm_s: float, window: float) -> None:
+    """A window in which three batches and five requests are late, all that came, is enough."""
+    rate = extra * (max(3 * batch, RULES.least) + batch) / window
+    latencies = Window(RULES.windows_s[-1], limit_ms=40.0)
+    grown_s, health, tick_s = None, FRESH, 0.05
+    for tick in range(round((calm_s + window) / tick_s) + 1):
+        now_s = tick * tick_s
+        for _ in range(int(rate * (tick + 1) * tick_s) - int(rate * tick * tick_s)):
+            latencies.add(now_s, 20.0 if now_s < calm_s else 90.0)
+        counts = tuple(latencies.counts(now_s, span_s) for span_s in RULES.windows_s)
+        health, verdict = correct(health, Seen(now_s, counts, None), Means(40.0, 1.25, True, batch))
+        if verdict is Verdict.GROW:
+            grown_s = now_s
+            break
+    assert grown_s is not None
+    assert grown_s >= calm_s
+
+
+@settings(deadline=None, max_examples=50)
+@given(relapses=st.integers(0, 12), soon_s=st.floats(0.1, 59.0), calm_s=st.floats(1.0, 100.0))
+def test_every_relapse_doubles_the_wait_up_to_a_limit(relapses: int, soon_s: float, calm_s: float) -> None:
+    rules = Rules(calm_s=calm_s)
+    health, now_s = FRESH, 0.0
+    for relapse in range(relapses + 1):
+        now_s += soon_s
+        health, verdict = correct(health, seen(now_s, 200, 50), MEANS, rules)
+        assert verdict is Verdict.GROW
+        wait_s = min(calm_s * 2.0**relapse, rules.most_calm_s)
+        assert health.calm_s == pytest.approx(wait_s)
+        health, verdict = correct(health, seen(now_s), MEANS, rules)
+        assert verdict is Verdict.STAY
+        health, verdict = correct(health, seen(now_s + 0.99 * wait_s), MEANS, rules)
+        assert verdict is Verdict.STAY
+        now_s += 1.01 * wait_s
+        health, verdict = correct(health, seen(now_s), MEANS, rules)
+        assert verdict is Verdict.SHRINK

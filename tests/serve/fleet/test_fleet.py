@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuloom.serve.deploy import Options, prepare
-from gpuloom.serve.deployment import read_plan
+from gpuloom.serve.deployment import Level, read_plan
 from gpuloom.serve.devices import NoDevices
-from gpuloom.serve.fleet.correct import Level, Rules, Verdict
+from gpuloom.serve.fleet.correct import Rules, Verdict
 from gpuloom.serve.fleet.fleet import Fleet, StartError
-from gpuloom.serve.fleet.place import Place, Timing
+from gpuloom.serve.fleet.place import Place
 from gpuloom.serve.fleet.status import metrics_page, status_of
+from gpuloom.serve.fleet.wish import Timing
+from gpuloom.serve.options import Options
+from gpuloom.serve.prepare import prepare
 from gpuloom.serve.state import State
 from gpuloom.serve.times import batch_times
 from gpuloom.serve.triton.environment import Triton
@@ -80,7 +82,7 @@ def test_a_killed_server_is_replaced_and_its_standby_serves_meanwhile(tmp_path: 
             await until(lambda: all_ready(place))
             assert await answer(fleet) == place.servers[Level.PLANNED].pid != first
             assert fleet.pools["W6"].refused == 0
-            assert [event["event"] for event in fleet.events].count("crashed") == 1
+            assert [event["event"] for event in fleet.journal.events].count("crashed") == 1
 
     run(work())
 
@@ -93,8 +95,8 @@ def test_a_request_that_kills_its_server_is_answered_all_the_same(tmp_path: Path
             before = place.wanted.pid
             answers = await asyncio.gather(*(answer(fleet, b"die") for _ in range(5)))
             assert before not in answers
-            assert fleet.tallies["W6"].requests == 5
-            assert not place.window.latencies_ms(fleet.plan_s())  # it says nothing of the new server's speed
+            assert fleet.observer.tallies["W6"].requests == 5
+            assert not place.window.latencies_ms(fleet.observer.plan_s())  # it says nothing of the new server's speed
 
     run(work())
 
@@ -149,8 +151,8 @@ def test_clients_that_give_up_are_a_violation_too(tmp_path: Path, fake_triton: T
             await asyncio.sleep(0.002)  # longer than the SLO
             for task in asked:
                 task.cancel()
-            await until(lambda: fleet.tallies["W6"].above == 20)
-            assert fleet.tallies["W6"].failed == 0
+            await until(lambda: fleet.observer.tallies["W6"].above == 20)
+            assert fleet.observer.tallies["W6"].failed == 0
             await until(lambda: place.health.level is Level.SHADOW)
 
     run(work())
@@ -165,7 +167,7 @@ def test_without_room_it_stays_and_says_so(tmp_path: Path, fake_triton: Triton) 
             await asyncio.gather(*(answer(fleet) for _ in range(20)))
             await until(lambda: place.verdict is Verdict.STUCK)
             assert place.health.level is Level.PLANNED
-            assert [event["event"] for event in fleet.events].count("stuck") == 1
+            assert [event["event"] for event in fleet.journal.events].count("stuck") == 1
 
     run(work())
 
@@ -201,7 +203,7 @@ def test_a_larger_share_that_does_not_start_is_given_up_when_the_need_is_gone(
             await until(lambda: place.health.level is Level.SHADOW)
             assert await answer(fleet) == place.servers[Level.PLANNED].pid  # it serves on meanwhile
             await until(lambda: place.health.level is Level.PLANNED)
-            told = [event["event"] for event in fleet.events if event["event"] in ("grow", "shrink", "stuck")]
+            told = [event["event"] for event in fleet.journal.events if event["event"] in ("grow", "shrink", "stuck")]
             assert told == ["grow", "shrink"]
 
     run(work())

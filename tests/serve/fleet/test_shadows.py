@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 
 from gpuloom.gpus.model import Instance
 from gpuloom.provision.plan import Replica
-from gpuloom.serve.fleet.shadows import fits, left_pct, shadow_grants, slot_of
+from gpuloom.serve.deployment import slot_of
+from gpuloom.serve.fleet.observer import fits
+from gpuloom.serve.fleet.shadows import left_pct, shadow_grants
 from tests.serve.plans import replica
 
 

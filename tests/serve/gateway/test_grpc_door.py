@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gpuloom.serve.gateway.grpc_client import Channel
-from gpuloom.serve.gateway.grpc_door import RpcGateway
-from gpuloom.serve.gateway.http_message import LostError
+from gpuloom.serve.gateway.grpc_door import GrpcDoor
+from gpuloom.serve.gateway.http_client import LostError
 from gpuloom.serve.gateway.kserve import HEALTH, INFER, LIVE, METADATA, READY, SERVICE, infer_request
 from gpuloom.serve.gateway.pool import Backend, Done, Limits, Pool
 from gpuloom.serve.load.open_loop import STANDIN_BODY, Target, drive
@@ -82,13 +82,13 @@ def backend(one: Stub, name: str = "s") -> Backend:
     return Backend(name, "127.0.0.1", 1, grpc_port=one.port)
 
 
-Test = Callable[[RpcGateway, Channel, Pool], Awaitable[None]]
+Test = Callable[[GrpcDoor, Channel, Pool], Awaitable[None]]
 
 
 def with_gateway(test: Test, limits: Limits | None = None, done: list[Done] | None = None) -> None:
     async def work() -> None:
-        pool = Pool(limits or Limits(), on_done=[].append if done is None else done.append)
-        gateway = RpcGateway({"m": pool})
+        pool = Pool(limits or Limits(), on_done=list[Done]().append if done is None else done.append)
+        gateway = GrpcDoor({"m": pool})
         channel = Channel("127.0.0.1", await gateway.start("127.0.0.1", 0))
         try:
             await test(gateway, channel, pool)
@@ -104,7 +104,7 @@ def with_gateway(test: Test, limits: Limits | None = None, done: list[Done] | No
 def test_a_request_goes_to_its_services_server_and_back() -> None:
     done: list[Done] = []
 
-    async def test(_: RpcGateway, channel: Channel, pool: Pool) -> None:
+    async def test(_: GrpcDoor, channel: Channel, pool: Pool) -> None:
         async with stub(echo) as one:
             pool.admit(backend(one))
             reply = await channel.ask(INFER, REQUEST, (("traceparent", "00-1"),))
@@ -119,7 +119,7 @@ def test_a_request_goes_to_its_services_server_and_back() -> None:
 
 
 def test_what_it_answers_itself() -> None:
-    async def test(_: RpcGateway, channel: Channel, pool: Pool) -> None:
+    async def test(_: GrpcDoor, channel: Channel, pool: Pool) -> None:
         assert (await channel.ask(LIVE, b"")).body == b"\x08\x01"
         assert (await channel.ask(READY, b"")).body == b""  # protobuf's no
         assert (await channel.ask(HEALTH, b"")).body == b"\x08\x02"
@@ -144,7 +144,7 @@ def test_a_models_own_complaint_is_passed_on() -> None:
     async def complain(_: bytes, context: Any) -> bytes:
         return bytes(await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "unexpected input"))
 
-    async def test(_: RpcGateway, channel: Channel, pool: Pool) -> None:
+    async def test(_: GrpcDoor, channel: Channel, pool: Pool) -> None:
         async with stub(complain) as one:
             pool.admit(backend(one))
             reply = await channel.ask(INFER, REQUEST)
@@ -158,7 +158,7 @@ def test_a_models_own_complaint_is_passed_on() -> None:
 def test_a_request_whose_server_dies_is_answered_by_another() -> None:
     done: list[Done] = []
 
-    async def test(_: RpcGateway, channel: Channel, pool: Pool) -> None:
+    async def test(_: GrpcDoor, channel: Channel, pool: Pool) -> None:
         lost: list[str] = []
         pool.on_lost = lambda one, _: lost.append(one.name)
         async with stub(behind(asyncio.Event())) as dying, stub(unavailable) as stopping, stub(echo) as good:
@@ -180,7 +180,7 @@ def test_a_request_whose_server_dies_is_answered_by_another() -> None:
 def test_a_server_that_is_forgotten_gives_its_requests_back() -> None:
     """One that hangs is killed by whoever minds it: its requests must not wait for the operating system to tell."""
 
-    async def test(_: RpcGateway, channel: Channel, pool: Pool) -> None:
+    async def test(_: GrpcDoor, channel: Channel, pool: Pool) -> None:
         async with stub(behind(asyncio.Event())) as hanging, stub(echo) as good:
             pool.admit(first := backend(hanging))
             asked = asyncio.create_task(channel.ask(INFER, REQUEST))
@@ -193,7 +193,7 @@ def test_a_server_that_is_forgotten_gives_its_requests_back() -> None:
 
 
 def test_what_cannot_be_answered_is_unavailable() -> None:
-    async def test(_: RpcGateway, channel: Channel, pool: Pool) -> None:
+    async def test(_: GrpcDoor, channel: Channel, pool: Pool) -> None:
         with pytest.raises(LostError, match="no server was ready within 0 s"):
             await channel.ask(INFER, REQUEST)
         assert pool.refused == 1
@@ -202,7 +202,7 @@ def test_what_cannot_be_answered_is_unavailable() -> None:
 
 
 def test_a_client_that_gives_up_takes_its_request_along() -> None:
-    async def test(_: RpcGateway, channel: Channel, pool: Pool) -> None:
+    async def test(_: GrpcDoor, channel: Channel, pool: Pool) -> None:
         async with stub(behind(asyncio.Event())) as one:
             pool.admit(mine := backend(one))
             asked = asyncio.create_task(channel.ask(INFER, REQUEST))
@@ -217,7 +217,7 @@ def test_a_client_that_gives_up_takes_its_request_along() -> None:
 
 
 def test_stopping_lets_what_was_asked_be_answered_and_refuses_the_rest() -> None:
-    async def test(gateway: RpcGateway, channel: Channel, pool: Pool) -> None:
+    async def test(gateway: GrpcDoor, channel: Channel, pool: Pool) -> None:
         gate = asyncio.Event()
         async with stub(behind(gate)) as one:
             pool.admit(backend(one))
@@ -237,7 +237,7 @@ def test_stopping_lets_what_was_asked_be_answered_and_refuses_the_rest() -> None
 def test_load_through_a_server_that_dies_loses_nothing() -> None:
     """From the client to the server and back, with the open loop of `gpuloom load`."""
 
-    async def test(_: RpcGateway, channel: Channel, pool: Pool) -> None:
+    async def test(_: GrpcDoor, channel: Channel, pool: Pool) -> None:
         turn = 0
 
         async def sometimes(request: bytes, context: Any) -> bytes:
@@ -261,8 +261,8 @@ def test_load_through_a_server_that_dies_loses_nothing() -> None:
 
 
 def test_a_port_that_is_taken_is_said_with_the_reason() -> None:
-    async def test(_: RpcGateway, channel: Channel, pool: Pool) -> None:
-        other = RpcGateway({"m": pool})
+    async def test(_: GrpcDoor, channel: Channel, pool: Pool) -> None:
+        other = GrpcDoor({"m": pool})
         with pytest.raises(OSError, match="in use") as taken:
             await other.start("127.0.0.1", int(channel.address.rpartition(":")[2]))
         assert taken.value.errno is not None

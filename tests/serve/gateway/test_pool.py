@@ -193,7 +193,11 @@ def test_those_that_give_up_do_not_keep_the_others_waiting() -> None:
             second.cancel()  # while it waits
             await until(second.done)
             assert pool.waiting == 2
-            pool.on_done = lambda _: third.cancel() and None  # in the moment in which its turn has come
+
+            def give_up(_: Done) -> None:
+                third.cancel()  # in the moment in which its turn has come
+
+            pool.on_done = give_up
             gate.set()
             assert (await first).body == b"0"
             async with asyncio.timeout(20):
@@ -240,7 +244,7 @@ def test_a_kept_connection_that_the_server_closed_is_opened_anew() -> None:
             pool = Pool()
             pool.admit(mine := backend(one))
             await pool.send(infer(b"a"))
-            (kept,) = mine.endpoint._idle
+            (kept,) = mine.peer._idle
             kept.close()
             assert (await pool.send(infer(b"b"))).body == b"b"
             assert pool.retried == 0
@@ -253,14 +257,13 @@ def test_many_at_once_while_servers_come_and_go() -> None:
 
     async def work() -> None:
         pool = Pool(Limits(attempts=1000))
-        born = 0
+        born = count = 0
 
         async def deadly(request: Message) -> bytes | None:
             nonlocal count
             count += 1
             return None if count % 3 == 0 else await echo(request)
 
-        count = 0
         async with stub(deadly) as one:
 
             def replace(lost: Backend, _: str) -> None:

@@ -1,14 +1,13 @@
 """When requests are sent."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuloom.errors import InputError
-from gpuloom.serve.load.schedule import read_arrivals, schedule
+from gpuloom.perf.arrays import Floats
+from gpuloom.serve.load.schedule import replayed, schedule
 
 RATES = st.floats(0.1, 1000.0)
 
@@ -16,7 +15,8 @@ RATES = st.floats(0.1, 1000.0)
 def make(
     kind: str, rate: float, requests: int | None = None, duration_s: float | None = None, seed: int = 0
 ) -> list[float]:
-    return schedule(kind, rate, requests, duration_s, np.random.default_rng(seed)).tolist()
+    times: list[float] = schedule(kind, rate, requests, duration_s, np.random.default_rng(seed)).tolist()
+    return times
 
 
 @given(kind=st.sampled_from(["poisson", "regular"]), rate=RATES, requests=st.integers(0, 500), seed=st.integers(0, 9))
@@ -44,22 +44,28 @@ def test_poisson_gaps_vary_as_they_should() -> None:
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.03)
 
 
-def test_a_trace_is_sent_as_recorded_or_at_another_pace(tmp_path: Path) -> None:
-    path = tmp_path / "trace.txt"
-    path.write_text("service,arrival_s\n*,7.0\nother,1.0\n*,5.0\n*,5.5\n")
-    assert read_arrivals(path, "other").tolist() == [1.0]
-    assert make(f"trace:{path}", 0.0, 10) == [0.0, 0.5, 2.0]
-    assert make(f"trace:{path}", 0.0, 2) == [0.0, 0.5]
-    assert make(f"trace:{path}", 0.0, duration_s=1.0) == [0.0, 0.5]
-    assert make(f"trace:{path}", 2.0, 10) == [0.0, 0.25, 1.0]
+RECORDED = st.lists(st.integers(0, 10**12), min_size=1, max_size=200).map(lambda us: np.sort(np.array(us)) / 1e6)
 
 
-@pytest.mark.parametrize("text", ["a,1\n", "*,one\n", "*,nan\n", "*,-1\n", "", "*,inf\n"])
-def test_a_broken_trace_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "trace.txt"
-    path.write_text(f"service,arrival_s\n{text}")
-    with pytest.raises(InputError, match=r"trace\.txt"):
-        read_arrivals(path, "W6")
+@settings(deadline=None, max_examples=50)
+@given(recorded_s=RECORDED, requests=st.integers(1, 300))
+def test_a_trace_is_sent_as_it_was_recorded(recorded_s: Floats, requests: int) -> None:
+    times = replayed(recorded_s, 0.0, requests, None)
+    assert times.tolist() == (recorded_s - recorded_s[0])[:requests].tolist()
+
+
+@settings(deadline=None, max_examples=50)
+@given(recorded_s=RECORDED, rate=RATES, duration_s=st.floats(0.01, 1e4))
+def test_a_rate_changes_the_pace_of_a_trace_and_not_its_pattern(
+    recorded_s: Floats, rate: float, duration_s: float
+) -> None:
+    own, scaled = (replayed(recorded_s, pace, None, None) for pace in (0.0, rate))
+    assert (np.diff(scaled) >= 0.0).all()
+    if own[-1] > 0:
+        assert (len(scaled) - 1) / scaled[-1] == pytest.approx(rate)
+        np.testing.assert_allclose(scaled / scaled[-1], own / own[-1], atol=1e-9)
+    cut = replayed(recorded_s, rate, None, duration_s)
+    assert cut.tolist() == [time for time in scaled.tolist() if time < duration_s]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gpuloom.serve.triton import environment
 from gpuloom.serve.triton.environment import PLACE, SetupError, ensure, place
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -43,7 +42,7 @@ class Installer:
 @pytest.fixture
 def installer(monkeypatch: pytest.MonkeyPatch) -> Installer:
     installer = Installer()
-    monkeypatch.setattr(environment.subprocess, "run", installer.run)
+    monkeypatch.setattr(subprocess, "run", installer.run)
     return installer
 
 

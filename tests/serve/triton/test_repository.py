@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuloom.errors import InputError
-from gpuloom.serve.triton.repository import (
-    batching_text,
-    model_name,
-    standin_text,
-    with_batching,
-    write_own,
-    write_standin,
-)
+from gpuloom.serve.triton.repository import batching_text, standin_text, with_batching, write_own, write_standin
 
 OWN = """
 name: "other"   # its own idea of a name
@@ -81,8 +74,3 @@ def test_repositories_are_written_anew(tmp_path: Path) -> None:
     assert (tmp_path / "r" / "m" / "1" / "weights").read_text() == "w"
     assert "max_batch_size: 4" in (tmp_path / "r" / "m" / "config.pbtxt").read_text()
     assert "max_batch_size: 64" in (own / "config.pbtxt").read_text()
-
-
-@given(st.text(min_size=1))
-def test_a_models_name_can_be_a_folder_and_part_of_an_address(service: str) -> None:
-    assert re.fullmatch(r"[A-Za-z0-9._-]+", model_name(service))

@@ -2,8 +2,11 @@
 
 import io
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpuloom.engine.log import read, replay
 from gpuloom.engine.machine import Decision
@@ -13,7 +16,8 @@ from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.perf.goodput.goodput import gain
 from gpuloom.perf.goodput.tables import ElasticTables
 from gpuloom.sim.costs import Costs
-from gpuloom.sim.run import Scenario, build_policy, simulate
+from gpuloom.sim.run import build_policy, simulate
+from gpuloom.sim.scenario import Scenario
 from gpuloom.sim.worlds.elastic import ElasticWorld, progress_per_s, total_step_s
 from gpuloom.work.model import Job, Kind, TraceJob
 from tests.perf.conftest import small_profile, true_times
@@ -33,8 +37,8 @@ def on(*gpus: int, batch: int | None = None) -> Grants:
     return tuple(Grant(gpu, batch=batch) for gpu in gpus)
 
 
-def world(**how: object) -> ElasticWorld:
-    return ElasticWorld(TABLES, CLUSTER, **how)  # type: ignore[arg-type]
+def world(**how: Any) -> ElasticWorld:
+    return ElasticWorld(TABLES, CLUSTER, **how)
 
 
 def test_a_tuned_job_advances_as_the_tables_say() -> None:
@@ -194,3 +198,47 @@ def test_a_job_that_lost_its_work_is_back_in_the_epoch_of_its_checkpoint() -> No
     assert run.mark() == first
     run.rewind(first)
     assert run.mark() > first
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from([64, 128, 256, 512]), st.integers(1, 3))
+def test_one_more_gpu_of_the_same_node_is_never_slower(batch: int, gpus: int) -> None:
+    """As the made-up law has it: within a node the network costs less than what the smaller local batch saves."""
+    run = world().admit(entry(batch=batch))
+    rates = []
+    for count in (gpus, gpus + 1):
+        grants = on(*range(count))
+        run.start(0.0, grants)
+        rates.append(run.rate(grants, ()))
+    assert rates[1] > rates[0] * 0.999
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.floats(0.0, 403.9), st.booleans())
+def test_lost_work_is_lost_to_the_epoch_it_was_in(done: float, adaptive: bool) -> None:
+    run = world(adaptive=adaptive).admit(entry())
+    run.start(0.0, on(0, 1))
+    for _ in range(3):
+        run.reach_mark(0.0, on(0, 1))
+    run.rewind(done)
+    marks = TABLES["toy"].epoch_marks
+    assert run.mark() == min(mark for mark in marks if mark > done)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 16), st.sampled_from([None, 64, 256, 1024]))
+def test_a_job_alone_takes_what_its_epochs_take_one_after_the_other(gpus: int, batch: int | None) -> None:
+    job = entry(gpus=gpus, batch=batch)
+    run, grants, alone_s = world().admit(job), on(*range(gpus)), 0.0
+    run.start(0.0, grants)
+    for _ in range(TABLES["toy"].epochs):
+        alone_s += 101.0 / run.rate(grants, ())
+        run.reach_mark(0.0, grants)
+    assert world().alone_s(job) == pytest.approx(alone_s)
+    assert world().batch_of(job) == (batch or 64)
+    assert 1 <= world().max_replicas(job, world().batch_of(job)) <= 16
+
+
+def test_elastic_jobs_cannot_be_probed_for_slices() -> None:
+    with pytest.raises(InputError, match="elastic jobs hold whole GPUs"):
+        world().probe([entry()], CLUSTER.gpus[0].model)

@@ -61,7 +61,7 @@ def test_every_row_is_read_and_batches_are_in_order(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, changed: dict[str, str | None], complaint: str) -> None:
-    write(tmp_path, **changed)
+    write(tmp_path, "toy", **changed)
     with pytest.raises(InputError) as refused:
         read_profiles(tmp_path)
     assert complaint in str(refused.value)

@@ -13,7 +13,7 @@ from gpuloom.work.traces import FORMATS, read_trace, write_trace
 counts = st.integers(1, 1000)
 seconds = st.floats(0.001, 1e9)
 names = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=20)
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=10)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 
 
 @st.composite

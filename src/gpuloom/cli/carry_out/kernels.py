@@ -241,7 +241,7 @@ def replay(
     from gpuloom.kernels.core import Policy
     from gpuloom.kernels.profile import read_profile
     from gpuloom.kernels.replay import Task
-    from gpuloom.kernels.replay import replay as replayed
+    from gpuloom.kernels.replay_figures import figures
 
     chosen = list(Policy) if policy == "all" else [_policy(policy)]
     of_task = _priorities(priorities, len(profiles))
@@ -258,9 +258,7 @@ def replay(
         )
         for place, path in enumerate(profiles)
     ]
-    alone = replayed(tasks[:1], Policy.SHARE)[0]
-    rows = [row for one in chosen for row in kernels_print.outcomes(one, tasks, replayed(tasks, one), alone)]
-    emit(rows, output, f"{requests} requests of {tasks[0].name}")
+    emit(figures(tasks, chosen), output, f"{requests} requests of {tasks[0].name}")
 
 
 @app.command()
@@ -283,8 +281,6 @@ def example(
     gpuloom kernels run --policy share -- gpuloom kernels example resnet --beside resnet-large --think-ms 10
     gpuloom kernels run --policy fill -- gpuloom kernels example resnet --beside resnet-large --think-ms 10
     """
-    import numpy as np
-
     from gpuloom.kernels.example import serve
 
     served = serve(network, batch, requests, think_ms, beside)
@@ -293,9 +289,9 @@ def example(
         "batch": batch,
         "requests": requests,
         "launches": served.launches,
-        "mean_ms": round(float(np.mean(served.latencies_ms)), 3),
-        "p50_ms": round(float(np.quantile(served.latencies_ms, 0.5)), 3),
-        "p99_ms": round(float(np.quantile(served.latencies_ms, 0.99)), 3),
+        "mean_ms": round(sum(served.latencies_ms) / requests, 3),
+        "p50_ms": round(served.quantile_ms(0.5), 3),
+        "p99_ms": round(served.quantile_ms(0.99), 3),
         "checksum": served.checksum,
     }
     if served.beside_per_s is not None:
@@ -309,7 +305,7 @@ def _policy(name: str) -> "Policy":
     try:
         return Policy[name.upper()]
     except KeyError:
-        known = ", ".join(one.name.lower() for one in Policy)
+        known = ", ".join(policy.name.lower() for policy in Policy)
         raise InputError(f"policy {name}: expected one of {known}") from None
 
 

@@ -7,9 +7,7 @@ import typer
 from gpuloom.cli.output import Output, emit, print_json
 
 if TYPE_CHECKING:
-    from gpuloom.kernels.core import Policy
     from gpuloom.kernels.profile import Profile
-    from gpuloom.kernels.replay import Outcome, Task
 
 TOP = {
     "pid": "pid",
@@ -105,33 +103,3 @@ def print_profile(profile: "Profile", output: Output, program_runs: int | None) 
     typer.echo(f"sequence: {' '.join(map(str, sequence[:SHOWN_LAUNCHES]))}{more}")
     for note in profile.notes:
         typer.echo(f"note: {note}")
-
-
-def outcomes(
-    policy: "Policy", tasks: "list[Task]", outcomes: "list[Outcome]", alone: "Outcome"
-) -> list[dict[str, object]]:
-    """Of a replay under one policy; `alone`: the first task, without the others."""
-    import numpy as np
-
-    from gpuloom.kernels.replay import rate_alone
-
-    rows: list[dict[str, object]] = []
-    exclusive_ms = float(np.mean(alone.latencies_ns)) / 1e6
-    for place, (task, one) in enumerate(zip(tasks, outcomes, strict=True)):
-        latencies_ms = np.asarray(one.latencies_ns, float) / 1e6
-        rate, by_itself = one.ran_ns / one.finished_ns, rate_alone(task)
-        rows.append(
-            {
-                "policy": policy.name.lower(),
-                "task": task.name,
-                "priority": task.priority,
-                "requests": len(latencies_ms),
-                "mean_ms": round(float(latencies_ms.mean()), 3) if len(latencies_ms) else None,
-                "p99_ms": round(float(np.quantile(latencies_ms, 0.99)), 3) if len(latencies_ms) else None,
-                "of_exclusive": round(float(latencies_ms.mean()) / exclusive_ms, 3) if place == 0 else None,
-                "rate_of_alone": round(rate / by_itself, 3) if place and by_itself else None,
-                "device_pct": round(100 * rate, 1),
-                "delayed": one.overruns,
-            }
-        )
-    return rows

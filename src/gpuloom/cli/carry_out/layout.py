@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuloom.cli.output import Output, emit, print_json
+from gpuloom.cli.carry_out import layout_print
+from gpuloom.cli.output import Output, emit
 from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
-    from gpuloom.gpus.host.cutter import Choice, Cut, Cutter
+    from gpuloom.gpus.host.cutter import Choice, Cutter
     from gpuloom.gpus.host.mig_read import GpuState
+    from gpuloom.gpus.migparted import Configs
     from gpuloom.gpus.model import GpuModel, Instance, Layout
-    from gpuloom.gpus.steps import Step, StepPlan
 
 app = typer.Typer(
     no_args_is_help=True, help="What a GPU can be cut into, the steps from one cut to another, and taking them."
@@ -59,7 +60,7 @@ def list_layouts(
         _list_beside(gpu, layouts.parse(gpu, beside), profile, output)
         return
     shown = layouts.every(gpu) if every else layouts.maximal(gpu)
-    rows = [_row(gpu, layout) for layout in shown]
+    rows = [layout_print.layout_row(gpu, layout) for layout in shown]
     emit(rows, output, f"{gpu.name}: {len(rows)} {'layouts of base profiles' if every else 'maximal layouts'}")
 
 
@@ -69,7 +70,7 @@ def _list_beside(gpu: "GpuModel", used: "Layout", profile: str | None, output: O
 
     names = list(gpu.by_name) if profile is None else [layouts.profile_of(gpu, profile).name]
     rows: list[dict[str, object]] = [
-        {"add": str(place), **_row(gpu, layouts.add(used, place))}
+        {"add": str(place), **layout_print.layout_row(gpu, layouts.add(used, place))}
         for name in names
         for place in layouts.places_beside(gpu, used, name)
     ]
@@ -77,7 +78,7 @@ def _list_beside(gpu: "GpuModel", used: "Layout", profile: str | None, output: O
         f"{free_slices(gpu, used)} compute slices free, largest placeable {largest_placeable(gpu, used)}, "
         f"fragmentation {fragmentation(gpu, used):.2f}"
     )
-    title = f"{gpu.name} with {_written(used)} {draw(gpu, used)}: {facts}"
+    title = f"{gpu.name} with {layouts.written(used)} {layouts.draw(gpu, used)}: {facts}"
     emit(rows, output, title if rows else f"{title}; {profile or 'nothing'} {'cannot' if profile else 'can'} be added")
     if not rows:
         raise typer.Exit(1)
@@ -117,7 +118,7 @@ def plan(
     targets = meanings(gpu, to) if to is not None else _from_config(gpu, config, name, device)
     target = easiest(gpu, current, targets, working)
     assert target is not None  # meanings and _from_config have complained
-    _emit_plan(gpu, current, target, plan_steps(gpu, current, target, working), output)
+    layout_print.print_plan(gpu, current, target, plan_steps(gpu, current, target, working), output)
 
 
 @app.command("apply")
@@ -163,9 +164,11 @@ def apply(
             choose, mig = _choice(cutter, state, to, config, name, keep_mig)
             choose(state)  # a layout that is written wrongly is no reason to take the GPU
             if dry_run:
-                _emit_dry_run(cutter, state, choose(state), mig, output)
+                layout_print.print_dry_run(cutter, state, choose(state), mig, output)
             else:
-                _emit_cut(cutter.leave(gpu) if as_found else cutter.apply(gpu, choose, keep_mig=mig), output)
+                layout_print.print_cut(
+                    cutter.leave(gpu) if as_found else cutter.apply(gpu, choose, keep_mig=mig), output
+                )
     except (NoDriver, Refused, StepFailed) as reason:
         typer.echo(f"GPU {gpu} was not changed: {reason}", err=True)
         raise typer.Exit(1) from None
@@ -189,17 +192,6 @@ def export(
     typer.echo(dump_configs({name: (entry_for(gpu, parse(gpu, layout)),)}), nl=False)
 
 
-def draw(gpu: "GpuModel", layout: "Layout") -> str:
-    """A layout as a bar of memory units: `|4444|22|1|·` is 4g at 0, 2g at 4, 1g at 6, and unit 7 free."""
-    bar, unit = "|", 0
-    for instance in layout:
-        profile = gpu.by_name[instance.profile]
-        bar += "·" * (instance.start - unit) + ("|" if instance.start > unit else "")
-        bar += str(profile.slices) * profile.size + "|"
-        unit = instance.start + profile.size
-    return bar + ("·" * (gpu.units - unit) + "|" if unit < gpu.units else "")
-
-
 def _with_mig(name: str) -> "GpuModel":
     from gpuloom.gpus.catalogue import MODELS, find
 
@@ -208,57 +200,6 @@ def _with_mig(name: str) -> "GpuModel":
         able = ", ".join(model.name for model in MODELS.values() if model.mig)
         raise InputError(f"{gpu.name} has no MIG, so it cannot be cut; accepted are {able}")
     return gpu
-
-
-def _written(layout: "Layout") -> str:
-    return ",".join(map(str, layout)) or "none"
-
-
-def _row(gpu: "GpuModel", layout: "Layout") -> dict[str, object]:
-    from gpuloom.gpus.fragmentation import fragmentation, free_slices
-    from gpuloom.gpus.layouts import room, slices_of
-
-    return {
-        "units": draw(gpu, layout),
-        "layout": _written(layout),
-        "slices": list(slices_of(gpu, layout)),
-        "free_slices": free_slices(gpu, layout),
-        "still_placeable": list(room(gpu, layout)),
-        "fragmentation": round(fragmentation(gpu, layout), 3),
-    }
-
-
-def _emit_plan(gpu: "GpuModel", current: "Layout", target: "Layout", plan: "StepPlan", output: Output) -> None:
-    rows = _step_rows(gpu, current, plan.steps, plan.must_stop)
-    stop = [str(instance) for instance in plan.must_stop]
-    if output is Output.json:
-        ends = {"model": gpu.name, "from": _written(current), "to": _written(target)}
-        print_json({**ends, "steps": rows, "must_stop": stop})
-        return
-    title = f"{gpu.name}: {_written(current)} {draw(gpu, current)} to {_written(target)} {draw(gpu, target)}"
-    emit(rows, output, title if rows else f"{title}: nothing to do")
-    if stop and output is Output.table:
-        typer.echo(f"has to be checkpointed and stopped first: {', '.join(stop)}")
-
-
-def _step_rows(
-    gpu: "GpuModel", layout: "Layout", steps: "tuple[Step, ...]", stop: "tuple[Instance, ...]" = ()
-) -> list[dict[str, object]]:
-    from gpuloom.gpus.steps import Destroy, apply_step
-
-    rows: list[dict[str, object]] = []
-    for number, step in enumerate(steps, 1):
-        layout = apply_step(gpu, layout, step)
-        rows.append(
-            {
-                "step": number,
-                "action": "destroy" if isinstance(step, Destroy) else "create",
-                "instance": str(step.instance),
-                "checkpoint_first": isinstance(step, Destroy) and step.instance in stop,
-                "units_after": draw(gpu, layout),
-            }
-        )
-    return rows
 
 
 def _state(cutter: "Cutter", gpu: int) -> "GpuState":
@@ -278,14 +219,13 @@ def _choice(
     """How to choose the exact layout once the GPU is ours, and whether MIG stays on with an empty one."""
     from gpuloom.gpus.host.ownership import Refused
     from gpuloom.gpus.layouts import meanings
-    from gpuloom.gpus.migparted import read_configs
     from gpuloom.gpus.steps import easiest
 
     if to is not None:
         targets = meanings(state.model, to)
     elif config is not None:
         targets = _from_config(state.model, config, name, state.index)
-        entries = [entry for entry in read_configs(config)[str(name)] if entry.about(state.model, state.index)]
+        entries = [entry for entry in _configs(config)[str(name)] if entry.about(state.model, state.index)]
         keep_mig = keep_mig or entries[-1].mig_enabled
     else:
         found = cutter.found(state.index)
@@ -301,55 +241,6 @@ def _choice(
     return choose, keep_mig
 
 
-def _emit_dry_run(cutter: "Cutter", state: "GpuState", target: "Layout", keep_mig: bool, output: Output) -> None:
-    from gpuloom.gpus.steps import plan_steps
-
-    mig = bool(target) or keep_mig
-    reason = cutter.managed(state.index) or cutter.refusal(state, target, mig)
-    plan = plan_steps(state.model, state.occupied, target, state.busy)
-    rows = _step_rows(state.model, state.occupied, plan.steps, plan.must_stop)
-    gpu = state.model
-    if output is Output.json:
-        ends = {"gpu": state.index, "model": gpu.name, "from": _written(state.occupied), "to": _written(target)}
-        modes = {"mig_before": state.mig, "mig_after": mig}
-        print_json({**ends, **modes, "steps": rows, "dry_run": True, "would_be_refused": reason})
-    else:
-        switch = "" if mig == state.mig else f", switching MIG {'on' if mig else 'off'}"
-        start = f"{_written(state.occupied)} {draw(gpu, state.occupied)}"
-        title = f"GPU {state.index}, {gpu.name}, dry run: {start} to {_written(target)} {draw(gpu, target)}{switch}"
-        emit(rows, output, title if rows or switch else f"{title}: nothing to do")
-    if reason is not None:
-        typer.echo(f"GPU {state.index} would not be changed: {reason}", err=True)
-        raise typer.Exit(1)
-
-
-def _emit_cut(cut: "Cut", output: Output) -> None:
-    rows: list[dict[str, object]] = [
-        {"instance": str(instance), "uuid": uuid} for instance, uuid in sorted(cut.uuids.items())
-    ]
-    now = None if cut.layout is None else _written(cut.layout)
-    if output is Output.json:
-        ends = {"gpu": cut.gpu, "model": cut.model.name, "from": _written(cut.before), "to": _written(cut.target)}
-        steps = _step_rows(cut.model, cut.before, cut.steps)
-        result = {"reached": cut.reached, "reason": cut.reason, "layout": now, "mig": cut.mig}
-        half_made = [str(instance) for instance in cut.half_made]
-        print_json({**ends, "steps": steps, "dry_run": False, **result, "half_made": half_made, "instances": rows})
-    else:
-        bar = "" if cut.layout is None else f" {draw(cut.model, cut.layout)}"
-        title = (
-            f"GPU {cut.gpu}, {cut.model.name}: {now or 'it no longer answers'}{bar}, MIG {'on' if cut.mig else 'off'}"
-        )
-        emit(rows, output, title)
-    if cut.reason is not None:
-        left = (
-            ""
-            if now is None
-            else f"; now it has {now.replace('none', 'no instance')}, MIG {'on' if cut.mig else 'off'}"
-        )
-        typer.echo(f"GPU {cut.gpu} did not reach {_written(cut.target)}: {cut.reason}{left}", err=True)
-        raise typer.Exit(1)
-
-
 def _busy(current: "Layout", text: str) -> "frozenset[Instance]":
     """Busy instances must be named exactly: guessing where work runs would be guessing what to kill."""
     if text.strip().lower() == "all":
@@ -363,8 +254,16 @@ def _busy(current: "Layout", text: str) -> "frozenset[Instance]":
 
 
 def _from_config(gpu: "GpuModel", config: Path | None, name: str | None, device: int) -> "tuple[Layout, ...]":
-    from gpuloom.gpus.migparted import layouts_for, read_configs
+    from gpuloom.gpus.migparted import layouts_for
 
     assert config is not None
     assert name is not None
-    return layouts_for(read_configs(config), name, gpu, device, str(config))
+    return layouts_for(_configs(config), name, gpu, device, str(config))
+
+
+def _configs(path: Path) -> "Configs":
+    """Of mig-parted, by name."""
+    from gpuloom.gpus.migparted import parse_configs
+    from gpuloom.work.source import read_text
+
+    return parse_configs(read_text(path, "mig-parted's `mig-configs` (YAML)"), str(path))

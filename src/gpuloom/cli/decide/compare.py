@@ -42,7 +42,8 @@ def compare(
     gpuloom compare --trace jobs.yaml --policies "whole-fifo static:3,3" --seeds 1 --report out.html
     """
     from gpuloom.cli.progress import bar
-    from gpuloom.sim.compare.runs import for_people, run_all, summarise, tasks_for
+    from gpuloom.sim.compare.runs import run_all, tasks_for
+    from gpuloom.sim.compare.statistics import for_people, summarise
     from gpuloom.sim.report import write_report
 
     inputs.check_writable(report, done, read=trace)

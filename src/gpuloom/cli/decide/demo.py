@@ -24,9 +24,10 @@ def demo(
     """
     from gpuloom.cli.inputs import check_writable
     from gpuloom.cli.progress import bar
-    from gpuloom.sim.compare.runs import for_people, run_all, summarise, tasks_for
+    from gpuloom.sim.compare.runs import run_all, tasks_for
+    from gpuloom.sim.compare.statistics import for_people, summarise
+    from gpuloom.sim.inputs import Inputs
     from gpuloom.sim.report import write_report
-    from gpuloom.sim.scenario import Inputs
 
     check_writable(report)
     typer.echo(f"100 training jobs with measured speeds on {GPUS} (emulated), {len(SEEDS)} seeds", err=True)

@@ -10,7 +10,7 @@ from gpuloom.errors import InputError
 from gpuloom.work.source import did_you_mean
 
 if TYPE_CHECKING:
-    from gpuloom.provision.demand import Demand, Offer
+    from gpuloom.provision.demand import Demand
     from gpuloom.provision.supply import MigGpus, SharedGpus, Supply
     from gpuloom.work.measured.service_pairs import MeasuredServices
 
@@ -18,17 +18,17 @@ TRACE = "trace:"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Options as they were typed."""
+class PlanOptions:
+    """Options of the command as they were typed."""
 
     gpu_type: str
     arrivals: str
     strategy: str
     measured: Path | None
     solo_tables: bool
-    profiles: Sequence[str]
-    migs: Sequence[str]
-    prices: Sequence[str]
+    profiles: Sequence[str] | None
+    migs: Sequence[str] | None
+    prices: Sequence[str] | None
     margin: float
 
     @property
@@ -40,9 +40,9 @@ class Told:
 
     def files(self) -> list[Path]:
         """All that are read, beside the services."""
-        found = [Path(self.arrivals.removeprefix(TRACE))] if self.arrivals.startswith(TRACE) else []
-        found += [Path(_split(one, self.types)[1]) for one in (*self.profiles, *self.migs)]
-        return found + ([] if self.measured is None else [self.measured])
+        files = [Path(self.arrivals.removeprefix(TRACE))] if self.arrivals.startswith(TRACE) else []
+        files += [Path(_split(text, self.types)[1]) for text in (*(self.profiles or ()), *(self.migs or ()))]
+        return files + ([] if self.measured is None else [self.measured])
 
 
 def check_report(report: Path | None, read: Iterable[Path | None]) -> None:
@@ -60,11 +60,11 @@ def check_report(report: Path | None, read: Iterable[Path | None]) -> None:
 def demand_of(path: Path, arrivals: str) -> "Demand":
     from gpuloom.provision.demand import Demand, Pattern
     from gpuloom.work.files import read_work
-    from gpuloom.work.measured.arrival_traces import read_arrivals
+    from gpuloom.work.measured.arrival_traces import read_gaps
 
     services = tuple(read_work(path)[1])
     if arrivals.startswith(TRACE):
-        gaps = read_arrivals(Path(arrivals.removeprefix(TRACE)))
+        gaps = read_gaps(Path(arrivals.removeprefix(TRACE)))
         missing = [service.id for service in services if service.id not in gaps] if "" not in gaps else []
         if missing:
             raise InputError(f"{arrivals}: has no arrivals of {missing[0]}: expected some, or a service called *")
@@ -74,40 +74,40 @@ def demand_of(path: Path, arrivals: str) -> "Demand":
     return Demand(services, Pattern(arrivals))
 
 
-def measured_of(told: Told) -> "MeasuredServices | None":
+def measured_of(options: PlanOptions) -> "MeasuredServices | None":
     from gpuloom.work.measured.service_pairs import read_solo_and_pairs
 
-    if told.measured is None:
-        if told.solo_tables:
+    if options.measured is None:
+        if options.solo_tables:
             raise InputError("--solo-tables needs --measured FILE, from which it takes the tables")
         return None
-    found = read_solo_and_pairs(told.measured)
-    if not found.solo_ms:
-        raise InputError(f"{told.measured} has pairs only: expected solo tables of the models too")
-    return found
+    measured = read_solo_and_pairs(options.measured)
+    if not measured.solo_ms:
+        raise InputError(f"{options.measured} has pairs only: expected solo tables of the models too")
+    return measured
 
 
-def supplies_of(told: Told, measured: "MeasuredServices | None") -> "list[Supply]":
+def supplies_of(options: PlanOptions, measured: "MeasuredServices | None") -> "list[Supply]":
     """One for each type of GPU, in the order of --gpu-type."""
     from gpuloom.gpus.catalogue import find
 
-    types = told.types
-    cut = [name for name in types if told.migs and find(name).mig]
-    migs = _by_type("--mig", told.migs, cut, types)
-    profiles = _by_type("--profile", told.profiles, [name for name in types if name not in migs], types)
-    prices = {name: _price(name, value) for name, value in _by_type("--price", told.prices, types, types).items()}
-    found: list[Supply] = []
+    types = options.types
+    cut = [name for name in types if options.migs and find(name).mig]
+    migs = _by_type("--mig", options.migs, cut, types)
+    profiles = _by_type("--profile", options.profiles, [name for name in types if name not in migs], types)
+    prices = {name: _price(name, value) for name, value in _by_type("--price", options.prices, types, types).items()}
+    supplies: list[Supply] = []
     for name in types:
         if name in migs:
-            found.append(_mig(name, Path(migs[name]), told.strategy, prices))
+            supplies.append(_mig(name, Path(migs[name]), options.strategy, prices))
         else:
-            tables = measured if told.solo_tables else None
-            found.append(_shared(name, Path(profiles[name]) if name in profiles else None, tables, told, prices))
-    if len(found) > 1:
-        for one in found:
-            if one.cost_per_hour <= 0.0:
-                raise InputError(f"no price of {one.name} is known: expected --price {one.name}=DOLLARS an hour")
-    return found
+            tables = measured if options.solo_tables else None
+            supplies.append(_shared(name, Path(profiles[name]) if name in profiles else None, tables, options, prices))
+    if len(supplies) > 1:
+        for supply in supplies:
+            if supply.cost_per_hour <= 0.0:
+                raise InputError(f"no price of {supply.name} is known: expected --price {supply.name}=DOLLARS an hour")
+    return supplies
 
 
 def _split(text: str, types: Sequence[str]) -> tuple[str, str]:
@@ -116,9 +116,9 @@ def _split(text: str, types: Sequence[str]) -> tuple[str, str]:
     return (name, value) if equals and name in types else ("", text)
 
 
-def _by_type(option: str, told: Sequence[str], fitting: Sequence[str], types: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in told:
+def _by_type(option: str, texts: Sequence[str] | None, fitting: Sequence[str], types: Sequence[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for text in texts or ():
         name, value = _split(text, types)
         if not fitting:
             what = "that GPU has no MIG" if option == "--mig" else "no type is left that it could be for"
@@ -127,10 +127,10 @@ def _by_type(option: str, told: Sequence[str], fitting: Sequence[str], types: Se
             raise InputError(f"{option} {text}: {name} is not what it can be for: expected one of {', '.join(fitting)}")
         if not name and len(fitting) > 1:
             raise InputError(f"{option} {text}: expected {fitting[0]}={text}, or another of {', '.join(fitting)}")
-        if (name or fitting[0]) in found:
+        if (name or fitting[0]) in values:
             raise InputError(f"{option} is given twice for {name or fitting[0]}: expected it once")
-        found[name or fitting[0]] = value
-    return found
+        values[name or fitting[0]] = value
+    return values
 
 
 def _price(name: str, text: str) -> float:
@@ -145,7 +145,7 @@ def _price(name: str, text: str) -> float:
 
 def _mig(name: str, path: Path, strategy: str, prices: Mapping[str, float]) -> "MigGpus":
     from gpuloom.gpus.catalogue import find
-    from gpuloom.provision.demand import COST_PER_HOUR
+    from gpuloom.provision.offer import COST_PER_HOUR
     from gpuloom.provision.supply import MIG_STRATEGIES, MigGpus
     from gpuloom.work.measured.mig_services import read_mig_services
 
@@ -161,45 +161,21 @@ def _mig(name: str, path: Path, strategy: str, prices: Mapping[str, float]) -> "
 
 
 def _shared(
-    name: str, profile: Path | None, tables: "MeasuredServices | None", told: Told, prices: Mapping[str, float]
+    name: str,
+    profile: Path | None,
+    measured: "MeasuredServices | None",
+    options: PlanOptions,
+    prices: Mapping[str, float],
 ) -> "SharedGpus":
+    from gpuloom.perf.sharing.measured import measured_tables
+    from gpuloom.provision.shipped import offer_with, shipped_offer
     from gpuloom.provision.strategies import strategy
     from gpuloom.provision.supply import SharedGpus
-
-    strategy(told.strategy)
-    offer = _offer(name, profile, tables)
-    return SharedGpus(replace(offer, cost_per_hour=prices.get(name, offer.cost_per_hour)), told.margin, told.strategy)
-
-
-def _offer(name: str, profile: Path | None, measured: "MeasuredServices | None") -> "Offer":
-    """From the figures that ship; with a profile, of its models, and of types that no figures ship of, too."""
-    from gpuloom.gpus.catalogue import find
-    from gpuloom.perf.sharing.fit import fit_services
-    from gpuloom.perf.sharing.igniter_fit import fit_hardware, fit_igniter
-    from gpuloom.perf.sharing.model import SharingModel
-    from gpuloom.provision.demand import COST_PER_HOUR, shipped_offer
-    from gpuloom.sim.service_world import measured_tables
-    from gpuloom.work.measured.service_figures import SHIPPED
     from gpuloom.work.measured.service_profiles import read_service_profiles
 
-    known = name if profile is None or name in SHIPPED else next(iter(SHIPPED))
-    offer = shipped_offer(known, measured_tables(measured) if measured is not None else None)
-    if profile is None:
-        return offer
-    profiles = read_service_profiles(profile)
-    hardware = fit_hardware(profiles.gpu)
-    shipped = offer.model
-    assert isinstance(shipped, SharingModel)
-    # What was calibrated on measured pairs is the shipped type's; the clock falls at the same part of the power cap.
-    start_w = shipped.constants.throttle_start_w * hardware.cap_w / shipped.hardware.cap_w
-    fitted = fit_services(profiles, hardware, shipped.constants.sharpness)
-    mine = {model: table for model, table in shipped.tables.items() if model in fitted and known == name}
-    model = SharingModel(hardware, fitted, replace(shipped.constants, throttle_start_w=start_w), mine)
-    return replace(
-        offer,
-        name=name,
-        mem_mib=find(name).mem_mib,
-        cost_per_hour=COST_PER_HOUR.get(name, 0.0),
-        model=model,
-        igniter=fit_igniter(profiles),
-    )
+    strategy(options.strategy)
+    tables = None if measured is None else measured_tables(measured)
+    profiles = None if profile is None else read_service_profiles(profile)
+    offer = shipped_offer(name, tables) if profiles is None else offer_with(profiles, name, tables)
+    price = prices.get(name, offer.cost_per_hour)
+    return SharedGpus(replace(offer, cost_per_hour=price), options.margin, options.strategy)

@@ -9,11 +9,11 @@ from gpuloom.cli.output import Output, emit, print_json
 
 if TYPE_CHECKING:
     from gpuloom.gpus.grant import Device
+    from gpuloom.provision.check import Verdict
     from gpuloom.provision.demand import Demand
     from gpuloom.provision.plan import ServicePlan
     from gpuloom.provision.replan import Replanned
     from gpuloom.provision.supply import Supply
-    from gpuloom.sim.service_world import Verdict
 
 
 def print_plan(
@@ -53,15 +53,13 @@ def _as_json(
     verdicts: "Sequence[Verdict] | None",
     again: "Replanned | None",
 ) -> dict[str, object]:
-    from gpuloom.provision.plan import as_json
+    from gpuloom.provision.plan_file import as_json, needs_times
     from gpuloom.provision.supply import times_of
 
-    needs = plan.types or any(one.grant.instance is not None for one in plan.replicas)
-    times = times_of(plan, demand, supplies) if needs else {}
-    batch_ms = {one: found.latency_ms[: one.grant.batch].tolist() for one, found in times.items()}
-    printed = as_json(plan, demand.slo_ms, demand.workloads, batch_ms)
+    times = times_of(plan, demand, supplies) if needs_times(plan) else {}
+    printed = as_json(plan, demand.slo_ms, demand.workloads, times)
     if verdicts is not None:
-        printed["verification"] = [_verdict(one) for one in verdicts]
+        printed["verification"] = [_verdict(verdict) for verdict in verdicts]
     if again is not None:
         printed["moves"] = [
             {
@@ -79,7 +77,7 @@ def _as_json(
 
 
 def _rows(plan: "ServicePlan", demand: "Demand", verdicts: "Sequence[Verdict] | None") -> list[dict[str, object]]:
-    checks, slo_ms = {one.service: one for one in verdicts or ()}, demand.slo_ms
+    checks, slo_ms = {verdict.service: verdict for verdict in verdicts or ()}, demand.slo_ms
     cut = any(replica.grant.instance is not None for replica in plan.replicas)
     rows = []
     for replica in plan.replicas:
@@ -96,15 +94,16 @@ def _rows(plan: "ServicePlan", demand: "Demand", verdicts: "Sequence[Verdict] | 
             "slo_ms": slo_ms[replica.service],
         }
         if verdicts is not None:
-            one = checks[replica.service]
-            row |= {"simulated_p99_ms": seen_ms(one), "within": one.held}
+            verdict = checks[replica.service]
+            row |= {"simulated_p99_ms": seen_ms(verdict), "within": verdict.held}
         rows.append(row)
     return rows
 
 
-def seen_ms(one: "Verdict") -> str:
+def seen_ms(verdict: "Verdict") -> str:
     """The p99 of the simulation; with its interval where there is one."""
-    return f"{one.p99_ms:.2f}" if one.p99_within_ms is None else f"{one.p99_ms:.2f} ± {one.p99_within_ms:.2f}"
+    within = "" if verdict.p99_within_ms is None else f" ± {verdict.p99_within_ms:.2f}"
+    return f"{verdict.p99_ms:.2f}{within}"
 
 
 def _place(device: "Device | None", none: str) -> str:
@@ -119,17 +118,17 @@ def _device(device: "Device | None") -> str | None:
     return "whole" if device[1] is None else str(device[1])
 
 
-def _verdict(one: "Verdict") -> dict[str, object]:
+def _verdict(verdict: "Verdict") -> dict[str, object]:
     return {
-        "name": one.service,
-        "p99_ms": one.p99_ms,
-        "p99_within_ms": one.p99_within_ms,
-        "violations": one.violations,
-        "violations_within": one.violations_within,
-        "longest_ms": one.longest_ms,
-        "requests": one.requests,
-        "slo_ms": one.slo_ms,
-        "held": one.held,
+        "name": verdict.service,
+        "p99_ms": verdict.p99_ms,
+        "p99_within_ms": verdict.p99_within_ms,
+        "violations": verdict.violations,
+        "violations_within": verdict.violations_within,
+        "longest_ms": verdict.longest_ms,
+        "requests": verdict.requests,
+        "slo_ms": verdict.slo_ms,
+        "held": verdict.held,
     }
 
 
@@ -137,8 +136,7 @@ def summary(
     plan: "ServicePlan", demand: "Demand", supplies: "Sequence[Supply]", verdicts: "Sequence[Verdict] | None"
 ) -> dict[str, object]:
     """A row of the comparison."""
-    slo_ms = demand.slo_ms
-    late = {one.service for one in plan.replicas if one.predicted_p99_ms > slo_ms[one.service]}
+    late = {replica.service for replica in plan.late(demand.slo_ms)}
     row: dict[str, object] = {
         "strategy": plan.strategy,
         "gpu_type": plan.gpu_type,
@@ -148,17 +146,7 @@ def summary(
     }
     if len(supplies) > 1:
         row["lower_bound_cost"] = plan.lower_bound_cost
-    row |= {"predicted_late": len(late), "gpus_over_memory": _over_memory(plan), "unplaced": len(plan.unplaced)}
+    row |= {"predicted_late": len(late), "gpus_over_memory": plan.gpus_over_memory, "unplaced": len(plan.unplaced)}
     if verdicts is not None:
-        row |= {"simulated_within": sum(one.held for one in verdicts), "of": len(demand.services)}
+        row |= {"simulated_within": sum(verdict.held for verdict in verdicts), "of": len(demand.services)}
     return row
-
-
-def _over_memory(plan: "ServicePlan") -> int:
-    """GPUs on which the services state more memory than there is: the peers do not look at it."""
-    from gpuloom.gpus.catalogue import find
-
-    stated_mib = dict.fromkeys(range(plan.gpus), 0)
-    for replica in plan.replicas:
-        stated_mib[replica.grant.gpu] += replica.grant.mem_mib or 0
-    return sum(mib > find(plan.type_of(gpu)).mem_mib for gpu, mib in stated_mib.items())

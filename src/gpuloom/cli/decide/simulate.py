@@ -37,10 +37,10 @@ def simulate(
     gpuloom simulate --trace philly.csv --format philly --gpus 500x4xV100 --policy whole-fifo --output json
     """
     from gpuloom.cli.progress import job_bar
+    from gpuloom.sim.inputs import load
     from gpuloom.sim.perfetto import write_trace
     from gpuloom.sim.report import run_data, write_report
     from gpuloom.sim.run import figures, simulate
-    from gpuloom.sim.scenario import load
 
     inputs.check_writable(report, trace_out, log, read=trace)
     scenario = load(inputs.gather(trace, format, gpus, jobs, gap_s, profiles, every, probe, guesses, cost, fault), seed)

@@ -1,12 +1,16 @@
 """`gpuloom train-predictor`: weights for predicting MIG speeds from a probe under MPS, from measured mixes."""
 
+from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpuloom.cli.inputs import check_writable
 from gpuloom.cli.output import Output, emit, print_json
+
+if TYPE_CHECKING:
+    from gpuloom.perf.slices.held_out import Trained
 
 SOURCE = "boringlee24/socc22-miso (MIT)"
 
@@ -34,10 +38,7 @@ def train_predictor(
     import numpy as np
 
     from gpuloom.cli.progress import bar
-    from gpuloom.perf.slices import training as slice_training
-    from gpuloom.perf.slices.errors import judge, small_slice_fit
-    from gpuloom.perf.slices.net_training import MEMBERS
-    from gpuloom.perf.slices.training import train, train_trend
+    from gpuloom.perf.slices.held_out import ticks, train_and_judge
     from gpuloom.work.measured.figures import figures_from_csv, load_figures
     from gpuloom.work.measured.mps_mixes import all_families, read_mixes
     from gpuloom.work.measured.predictor_weights import save_weights
@@ -46,45 +47,30 @@ def train_predictor(
     mixes = read_mixes(data / "mps_mixes.csv")
     latencies = data / "mig_batch_latency.csv"
     figures = (figures_from_csv(latencies) if latencies.exists() else load_figures()).workloads
-    families = all_families(mixes)
-    done = 0
-    with bar("training", MEMBERS * slice_training.RECIPE.epochs + len(families)) as update:
-
-        def tick() -> None:
-            nonlocal done
-            done += 1
-            update(done)
-
-        predictor = train(mixes, figures, np.random.default_rng(seed), tick=tick)
-        held_out = {}
-        for family in families:
-            held_out[family] = train_trend(mixes, figures, without_family=family)
-            tick()
-    strangers = {family: judge(held_out[family], mixes, figures, only_family=family) for family in families}
-    assert predictor.familiar is not None
-    count = len(families)
+    steps = count(1)
+    with bar("training", ticks(mixes)) as update:
+        trained = train_and_judge(mixes, figures, np.random.default_rng(seed), lambda: update(next(steps)))
     about = {
-        "gpu": predictor.model.name,
+        "gpu": trained.predictor.model.name,
         "source": source,
         "made_by": f"gpuloom train-predictor --data DIR --out FILE --seed {seed}",
         "mixes": len(mixes),
-        "families": families,
-        "errors": {
-            "mae_one_network": predictor.familiar.mae,
-            "mae_family_out": sum(errors.mae for errors in strangers.values()) / count,
-            "mae_by_family": {family: errors.mae for family, errors in strangers.items()},
-            "interval_coverage_family_out": sum(errors.coverage for errors in strangers.values()) / count,
-            "small_slices": small_slice_fit(mixes, figures),
-        },
+        "families": all_families(mixes),
+        "errors": trained.errors,
     }
-    save_weights(out, predictor.to_arrays(), {family: one.to_arrays() for family, one in held_out.items()}, about)
+    held_out = {family: predictor.to_arrays() for family, predictor in trained.held_out.items()}
+    save_weights(out, trained.predictor.to_arrays(), held_out, about)
+    _print(trained, out, about, output)
+
+
+def _print(trained: "Trained", out: Path, about: dict[str, object], output: Output) -> None:
     if output is Output.json:
         print_json({"written": str(out), "size_bytes": out.stat().st_size, **about})
         return
-    rows: list[dict[str, object]] = [{"on": "mixes left out", "mae": predictor.familiar.mae, "coverage": None}]
+    rows: list[dict[str, object]] = [{"on": "mixes left out", "mae": trained.mae_one_network, "coverage": None}]
     rows += [
         {"on": f"{family}, never seen", "mae": errors.mae, "coverage": errors.coverage}
-        for family, errors in strangers.items()
+        for family, errors in trained.strangers.items()
     ]
-    emit(rows, output, f"errors of relative latency, trained on {len(mixes)} mixes")
+    emit(rows, output, f"errors of relative latency, trained on {about['mixes']} mixes")
     typer.echo(f"weights: {out}", err=True)

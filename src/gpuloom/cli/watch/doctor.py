@@ -1,28 +1,11 @@
-"""`gpuloom doctor`: what gpuloom can do on this host, what keeps it from the rest, and which limits are real here.
+"""`gpuloom doctor`: what gpuloom can do on this host, what keeps it from the rest, and which limits are real here."""
 
-It only looks. A limit is enforced where the hardware or the driver holds it against a process that does not cooperate,
-and advisory where a process could simply ignore it.
-"""
-
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
 from gpuloom.cli.output import Output, emit, print_json
-
-if TYPE_CHECKING:
-    from gpuloom.gpus.host.nvml import Host
-
-CAP_SYS_ADMIN = 21
-MIG_CONFIG = Path("/dev/nvidia-caps/nvidia-cap1")
-"""The device that lets a user who is not root create instances, where an administrator has opened it."""
-
-FIRST_WITH_MEMORY_LIMIT = 495
-"""The driver branch that came with CUDA 11.5."""
-
-Row = dict[str, object]
 
 
 def doctor(output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.table) -> None:
@@ -35,142 +18,16 @@ def doctor(output: Annotated[Output, typer.Option("--output", "-o", help="How to
     Nothing is changed. Exit code 1 means that gpuloom can neither cut nor share a GPU of this host; everything that
     works on emulated GPUs (plan, simulate, compare) works all the same.
     """
-    from gpuloom.gpus.host.mps import available
-    from gpuloom.gpus.host.nvml import discover
+    from gpuloom.gpus.host.doctor import examine
 
-    host, tool = discover(), available()
-    ours = _verdicts(host)
-    permission = _permission(os.geteuid(), _has_sys_admin(), os.access(MIG_CONFIG, os.R_OK))
-    can_cut = permission["state"] != "no" and None in ours.values()
-    can_share = bool(host.gpus) and tool is not None
-    checks = [_driver(host), *_gpus(host, ours), permission, _state_folder(), _mps(tool)]
-    sharing = _sharing(host, tool is not None)
+    host = examine()
     if output is Output.json:
-        print_json({"can_cut": can_cut, "can_share": can_share, "checks": checks, "sharing": sharing})
+        print_json(asdict(host))
     else:
-        verdict = (
-            f"gpuloom can {'' if can_cut else 'not '}cut GPUs and can {'' if can_share else 'not '}share them here"
-        )
-        emit(checks, output, verdict)
+        cut, share = "" if host.can_cut else "not ", "" if host.can_share else "not "
+        emit(host.checks, output, f"gpuloom can {cut}cut GPUs and can {share}share them here")
         if output is Output.table:
             typer.echo()
-            emit(sharing, output, "what a share means on this host")
-    if not (can_cut or can_share):
+            emit(host.sharing, output, "what a share means on this host")
+    if not (host.can_cut or host.can_share):
         raise typer.Exit(1)
-
-
-def _row(check: str, state: str, detail: str) -> Row:
-    return {"check": check, "state": state, "detail": detail}
-
-
-def _driver(host: "Host") -> Row:
-    if host.reason is not None:
-        return _row("driver", "no", host.reason)
-    count = len(host.gpus)
-    return _row("driver", "ok", f"NVIDIA {host.driver or 'of unknown version'}, {count} GPU{'s' if count > 1 else ''}")
-
-
-def _verdicts(host: "Host") -> dict[int, str | None]:
-    """For each GPU why it could not be cut; None if it could."""
-    from gpuloom.gpus.host.cutter import Cutter
-    from gpuloom.gpus.host.nvml import NoDriver
-
-    if not host.gpus:
-        return {}
-    try:
-        with Cutter() as cutter:
-            return {gpu.index: cutter.managed(gpu.index) for gpu in host.gpus}
-    except NoDriver as reason:  # it was there a moment ago
-        return {gpu.index: str(reason) for gpu in host.gpus}
-
-
-def _gpus(host: "Host", ours: dict[int, str | None]) -> list[Row]:
-    rows = []
-    for gpu in host.gpus:
-        mode = "no MIG" if gpu.mig_current is None else f"MIG {'on' if gpu.mig_current else 'off'}"
-        if gpu.mig_current != gpu.mig_pending:
-            mode += f", {'on' if gpu.mig_pending else 'off'} after the next reset"
-        if gpu.instances:
-            mode += f" ({', '.join(map(str, gpu.instances))})"
-        if gpu.model is None:
-            mode += ", not in the catalogue"
-        reason = ours[gpu.index]
-        verdict = "can be cut" if reason is None else f"not to be cut: {reason}"
-        state = "ok" if reason is None else "no"
-        rows.append(_row(f"GPU {gpu.index}", state, f"{gpu.name or 'does not answer'}: {mode}; {verdict}"))
-    return rows
-
-
-def _permission(uid: int, sys_admin: bool, mig_config: bool) -> Row:
-    if uid == 0 and sys_admin:
-        return _row("permission", "ok", "root: may switch MIG mode and cut")
-    if uid == 0:
-        return _row("permission", "no", "root without CAP_SYS_ADMIN (in a container?): the driver will not let it cut")
-    if mig_config:
-        return _row("permission", "ok", f"user {uid} may cut ({MIG_CONFIG} is open), but not switch MIG mode")
-    return _row("permission", "no", f"user {uid} may only look: cutting needs root")
-
-
-def _has_sys_admin() -> bool:
-    try:
-        status = Path("/proc/self/status").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    effective = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
-    return bool(int(effective, 16) >> CAP_SYS_ADMIN & 1)
-
-
-def _state_folder() -> Row:
-    from gpuloom.gpus.host.ownership import state_dir
-
-    folder = state_dir()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if os.access(existing, os.W_OK | os.X_OK):
-        return _row("state folder", "ok", f"{folder}: remembers which GPUs gpuloom has taken, and how it found them")
-    return _row("state folder", "no", f"{folder} cannot be written; set GPULOOM_STATE_DIR to a folder that can")
-
-
-def _mps(tool: str | None) -> Row:
-    from gpuloom.gpus.host.mps import running
-
-    if tool is None:
-        return _row("MPS", "no", "nvidia-cuda-mps-control is not in the PATH, so shares of a device are not possible")
-    daemons = ", ".join(map(str, running()))
-    return _row("MPS", "ok", f"{tool}; " + (f"daemons run in {daemons}" if daemons else "no daemon runs"))
-
-
-def _sharing(host: "Host", mps: bool) -> list[Row]:
-    """What stands behind each kind of share here: nothing is promised that only the process's good will keeps."""
-    able = any(gpu.mig_current is not None for gpu in host.gpus)
-    return [
-        _share(
-            "MIG slice: SMs and memory",
-            "enforced" if able else "not here",
-            "the hardware: memory, caches and SMs are apart" if able else "no GPU of this host has MIG",
-        ),
-        _share(
-            "MPS share of SMs",
-            "enforced for MPS clients" if mps and host.gpus else "not here",
-            "the MPS server, as an upper bound; caches and bandwidth are shared, and a process that is started without "
-            "the pipe directory is not bound",
-        ),
-        _share(
-            "MPS memory limit",
-            "enforced for MPS clients" if mps and _major(host.driver) >= FIRST_WITH_MEMORY_LIMIT else "not here",
-            f"the MPS server, from driver R{FIRST_WITH_MEMORY_LIMIT} on",
-        ),
-        _share(
-            "whole GPU or slice of a job",
-            "advisory" if host.gpus else "not here",
-            "CUDA_VISIBLE_DEVICES: a process can change it, unless a container or cgroup hides the other devices",
-        ),
-    ]
-
-
-def _major(driver: str | None) -> int:
-    digits = (driver or "").partition(".")[0]
-    return int(digits) if digits.isascii() and digits.isdigit() else 0
-
-
-def _share(share: str, here: str, by: str) -> Row:
-    return {"share": share, "here": here, "by": by}

@@ -1,6 +1,8 @@
 """`gpuloom explain`: for one job of a logged run, what was decided about it, why, and what came of it."""
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -12,6 +14,7 @@ from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
     from gpuloom.engine.log import Header
+    from gpuloom.engine.story import Line
 
 MOST_HINTS = 5
 
@@ -32,8 +35,8 @@ def explain(
 
     JSON is a list of objects, one for each thing that happened to the job; CSV has a line for each reason.
     """
-    from gpuloom.cli.history import follow
-    from gpuloom.cli.story import rows, tell
+    from gpuloom.engine.history import follow
+    from gpuloom.engine.story import rows, story
 
     with _opened(log) as (header, lines):
         entries = list(follow(lines, str(log), job))
@@ -44,7 +47,22 @@ def explain(
     elif output is Output.csv:
         emit(rows(entries, flat=True), output)
     else:
-        tell(job, header, entries)
+        _tell(list(story(job, header, entries)))
+
+
+def _tell(lines: "Sequence[Line]") -> None:
+    """With colours on a terminal, as plain lines in a pipe."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
+        for style, line in lines:
+            console.print(Text(line, style))
+        return
+    encoding = sys.stdout.encoding or "utf-8"
+    text = "".join(f"{line}\n" for _, line in lines)
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
 
 
 @contextmanager
@@ -69,7 +87,7 @@ def _unknown(path: Path, job: str) -> str:
     """Names like the one that was asked for: those that contain it, else those that are spelt alike."""
     from difflib import get_close_matches
 
-    from gpuloom.cli.history import job_ids
+    from gpuloom.engine.history import job_ids
 
     with _opened(path) as (_, lines):
         ids = list(dict.fromkeys(job_ids(lines)))

@@ -32,8 +32,8 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """What came of it."""
+class CutOutcome:
+    """What came of a cut."""
 
     gpu: int
     model: GpuModel
@@ -163,13 +163,13 @@ class Cutter:
             return "; ".join(f"{process} runs on {process.instance}" for process in victims) + ": stop it first"
         return None
 
-    def apply(self, gpu: int, target: Layout | Choice, keep_mig: bool = False) -> Cut:
+    def apply(self, gpu: int, target: Layout | Choice, keep_mig: bool = False) -> CutOutcome:
         """Bring a GPU to a layout. `()` is a GPU to be used whole, so MIG is switched off, unless `keep_mig`."""
         with self._owned(gpu) as state:
             layout = target(state) if callable(target) else target
             return self._apply(state, Goal(layout, bool(layout) or keep_mig))
 
-    def leave(self, gpu: int) -> Cut:
+    def leave(self, gpu: int) -> CutOutcome:
         """Bring a GPU back to how it was found and give it up. If that fails it stays ours, to be tried again."""
         with self._owned(gpu) as state:
             found = self._claims.found(state.uuid)
@@ -181,7 +181,7 @@ class Cutter:
             self._claims.unlock(found.uuid)
         return cut
 
-    def _apply(self, state: GpuState, goal: Goal) -> Cut:
+    def _apply(self, state: GpuState, goal: Goal) -> CutOutcome:
         reason = self.refusal(state, goal.layout, goal.mig)
         if reason is not None:
             raise Refused(reason)
@@ -234,7 +234,7 @@ class Cutter:
         else:
             mig.create(self._nvml, state.index, state.model, step.instance)
 
-    def _report(self, before: GpuState, goal: Goal, problem: mig.StepFailed | None) -> Cut:
+    def _report(self, before: GpuState, goal: Goal, problem: mig.StepFailed | None) -> CutOutcome:
         after = None
         for _ in range(2):  # one bad answer is no reason to give a GPU up
             with suppress(mig.StepFailed):
@@ -243,7 +243,7 @@ class Cutter:
         reason = None if problem is None else str(problem)
         if after is None:
             reason = reason or f"GPU {before.index} no longer answers"
-        return Cut(
+        return CutOutcome(
             before.index,
             before.model,
             before.occupied,

@@ -18,8 +18,6 @@ from pathlib import Path
 
 TOOL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
-MOST_CLIENTS = 48
-"""What one server can serve."""
 _SOCKET_PATH_BYTES = 107
 """Longer paths of sockets do not exist; the daemon then ends without saying why."""
 _LONGEST_SOCKET = "control_privileged"

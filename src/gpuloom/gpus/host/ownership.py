@@ -4,16 +4,18 @@ A folder keeps two files for each GPU: a lock, which one running gpuloom holds, 
 managers know nothing of that folder, so their traces are looked for: best effort, as there is no common register.
 """
 
-import fcntl
 import json
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from gpuloom.gpus.host.files import Lock, open_lock, try_lock, write_whole
 from gpuloom.gpus.model import Instance, Layout
+
+_PATIENCE_S = 0.02
+"""`holder` has a lock for the moment of looking."""
 
 
 class Refused(Exception):  # noqa: N818 (a refusal is an answer, not a fault of the program)
@@ -61,9 +63,8 @@ class Claims:
         if uuid in self._locks:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Never removed: between removing and creating, two could hold "the" lock.
-        lock = os.open(self._path(uuid, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if not _locked(lock, fcntl.LOCK_EX, tries=4):
+        lock = open_lock(self._path(uuid, "lock"))
+        if not try_lock(lock, Lock.ALONE, _PATIENCE_S):
             holder = _holder(lock)
             os.close(lock)
             raise Refused(holder)
@@ -86,7 +87,7 @@ class Claims:
         except OSError:
             return None
         try:
-            return None if _locked(lock, fcntl.LOCK_SH) else _holder(lock)
+            return None if try_lock(lock, Lock.TOGETHER) else _holder(lock)
         finally:
             os.close(lock)
 
@@ -104,31 +105,14 @@ class Claims:
 
     def remember(self, found: Found) -> None:
         """Write the record so that it is complete or absent, whenever the machine stops."""
-        path = self._path(found.uuid, "json")
-        draft = path.with_suffix(".draft")
         record = {"uuid": found.uuid, "mig": found.mig, "layout": [list(instance) for instance in found.layout]}
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(record, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        write_whole(self._path(found.uuid, "json"), json.dumps(record))
 
     def forget(self, uuid: str) -> None:
         self._path(uuid, "json").unlink(missing_ok=True)
 
     def _path(self, uuid: str, kind: str) -> Path:
         return self.folder / f"{uuid}.{kind}"
-
-
-def _locked(lock: int, kind: int, tries: int = 1) -> bool:
-    """Whether the lock was free. More than one try, because `holder` has it for the moment of looking."""
-    for left in reversed(range(tries)):
-        try:
-            fcntl.flock(lock, kind | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            time.sleep(0.005 if left else 0)
-    return False
 
 
 def _holder(lock: int) -> str:

@@ -1,6 +1,6 @@
 """Kernel traces that users already have, as profiles: of the PyTorch profiler (JSON), of Nsight Systems (SQLite).
 
-One run for each stream of a device. What an imported profile is good for, and what not: import_trace.py.
+One run for each stream of a device. What an imported profile is good for, and what not: `trace` beside it.
 """
 
 from pathlib import Path

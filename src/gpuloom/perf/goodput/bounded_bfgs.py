@@ -7,9 +7,9 @@ LAPACK, whose threads fight over matrices of this size for milliseconds a step w
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from gpuloom.perf.arrays import Floats
+
 Function = Callable[[Floats], tuple[float, Floats]]
 """Value and gradient."""
 

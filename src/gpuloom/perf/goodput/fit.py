@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuloom.perf.goodput.bounded_bfgs import Floats, minimise
+from gpuloom.perf.arrays import Floats
+from gpuloom.perf.goodput.bounded_bfgs import minimise
 from gpuloom.perf.goodput.model import StepTimes
 
 LEAST = 1e-8
@@ -63,7 +64,7 @@ def fit_step_times(seen: Sequence[Observation]) -> StepTimes:
 
     # In logarithms: the parameters differ by orders of magnitude, and a step is a relative change.
     full[free] = np.exp(minimise(loss, np.log(full[free]), _LOG_LOW[free], _LOG_HIGH[free]))
-    if all(one.nodes == 1 for one in seen):
+    if all(row.nodes == 1 for row in seen):
         full[2] = max(full[2], full[4] * _UNSEEN_NETWORK)
         full[3] = max(full[3], full[5] * _UNSEEN_NETWORK)
     return StepTimes(*map(float, full))
@@ -72,28 +73,28 @@ def fit_step_times(seen: Sequence[Observation]) -> StepTimes:
 def _fixed(seen: Sequence[Observation]) -> dict[int, float]:
     """Parameters without evidence, by position, and what they are taken to be."""
     fixed: dict[int, float] = {}
-    if len({one.samples for one in seen}) == 1:
-        fixed[0] = sum(one.compute_s for one in seen) / len(seen) / 2
-    if all(one.nodes == 1 for one in seen):
+    if len({row.samples for row in seen}) == 1:
+        fixed[0] = sum(row.compute_s for row in seen) / len(seen) / 2
+    if all(row.nodes == 1 for row in seen):
         fixed |= {2: LEAST, 3: LEAST}
-    if not any(one.nodes == 1 and one.replicas > 1 for one in seen):
+    if not any(row.nodes == 1 and row.replicas > 1 for row in seen):
         fixed |= {4: LEAST, 5: LEAST}
-    if all(one.replicas <= 2 for one in seen):
+    if all(row.replicas <= 2 for row in seen):
         fixed |= {3: LEAST, 5: LEAST}
     return fixed
 
 
 def _evidence(seen: Sequence[Observation]) -> _Evidence:
-    beyond_two = [max(one.replicas - 2, LEAST) for one in seen]
-    across = [one.nodes > 1 for one in seen]
-    within = [one.nodes == 1 and one.replicas > 1 for one in seen]
+    beyond_two = [max(row.replicas - 2, LEAST) for row in seen]
+    across = [row.nodes > 1 for row in seen]
+    within = [row.nodes == 1 and row.replicas > 1 for row in seen]
     network = np.array([across, np.multiply(across, beyond_two), within, np.multiply(within, beyond_two)], dtype=float)
     return _Evidence(
-        np.array([one.samples for one in seen], dtype=float),
-        np.log([one.compute_s for one in seen]),
-        np.log([one.step_s for one in seen]),
+        np.array([row.samples for row in seen], dtype=float),
+        np.log([row.compute_s for row in seen]),
+        np.log([row.step_s for row in seen]),
         network,
-        np.array([LEAST if one.replicas == 1 else 0.0 for one in seen]),
+        np.array([LEAST if row.replicas == 1 else 0.0 for row in seen]),
     )
 
 

@@ -9,8 +9,8 @@ from math import ceil
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gpuloom.perf.arrays import Bools, Floats
 from gpuloom.perf.goodput.model import BatchLimits, GoodputModel, LocalBatch, StepTimes
 
 CANDIDATES = 50
@@ -19,7 +19,6 @@ NEAR_ZERO = 1e-8
 """Tolerance of rounding up, and the network time of a job on one GPU."""
 _BLOCK = 64
 """Grids are made for so many replicas, or a multiple of it."""
-Floats = NDArray[np.float64]
 
 
 def gain(grad_sqr: float, grad_var: float, scale: float) -> float:
@@ -54,20 +53,13 @@ def network_s(times: StepTimes, across_nodes: bool, replicas: int) -> float:
     return fixed + per_replica * max(replicas - 2, NEAR_ZERO)
 
 
-def step_s(times: StepTimes, across_nodes: bool, replicas: int, samples: int) -> float:
-    """Seconds of a step without accumulation, as fitted."""
-    compute = times.a_c + times.b_c * samples
-    network = network_s(times, across_nodes, replicas)
-    return float((compute**times.gamma + network**times.gamma) ** (1 / times.gamma))
-
-
 class _Grid(NamedTuple):
     """For 1, 2, … replicas (rows), the candidate batches (columns). `valid`: every pass is within the limits."""
 
     samples: Floats
     accumulation: Floats
     scale: Floats
-    valid: NDArray[np.bool_]
+    valid: Bools
 
 
 @lru_cache(maxsize=256)

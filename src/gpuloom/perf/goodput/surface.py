@@ -5,9 +5,9 @@ have no unique triangulation, so which simplex a point is in is left to scipy to
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from gpuloom.perf.arrays import Floats
 
 
 class Surface:

@@ -90,12 +90,12 @@ class ElasticTables:
 
     def _epoch_row(self, batch: int, epoch: int) -> EpochRow:
         batch = min(max(batch, self._batches[0]), self._batches[-1])
-        at = bisect_left(self._batches, batch)
-        high = self._batches[at]
+        place = bisect_left(self._batches, batch)
+        high = self._batches[place]
         above = self.profile.validation[high][epoch]
         if high == batch:
             return above
-        low = self._batches[at - 1]
+        low = self._batches[place - 1]
         below = self.profile.validation[low][epoch]
         up, down, width = batch - low, high - batch, high - low
         return EpochRow(*((up * a + down * b) / width for a, b in zip(above, below, strict=True)))
@@ -116,17 +116,19 @@ class ElasticTables:
             times[where].append((placed.step_s, placed.sync_s))
         # In this order, for the triangulation of points on a grid is not unique.
         points = [*sorted(times), *(row[:3] for row in self.profile.scalability)]
-        means = [tuple(sum(column) / len(column) for column in zip(*times[at], strict=True)) for at in sorted(times)]
+        means = [
+            tuple(sum(column) / len(column) for column in zip(*times[where], strict=True)) for where in sorted(times)
+        ]
         return Surface(points, [*means, *(row[3:] for row in self.profile.scalability)])
 
 
 def _on_line(points: Sequence[tuple[int, float, float]], x: int) -> tuple[float, float]:
     """Straight lines through (x, y, z) points; beyond the ends, the end."""
     x = min(max(x, points[0][0]), points[-1][0])
-    at = bisect_left(points, (x,))
-    x1, y1, z1 = points[at]
+    place = bisect_left(points, (x,))
+    x1, y1, z1 = points[place]
     if x1 == x:
         return y1, z1
-    x0, y0, z0 = points[at - 1]
+    x0, y0, z0 = points[place - 1]
     part = (x - x0) / (x1 - x0)
     return y0 + part * (y1 - y0), z0 + part * (z1 - z0)

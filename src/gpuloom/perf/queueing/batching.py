@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gpuloom.errors import InputError
-
-Floats = NDArray[np.float64]
+from gpuloom.perf.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)

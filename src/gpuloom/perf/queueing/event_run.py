@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gpuloom.errors import InputError
-from gpuloom.perf.queueing.batching import Batching, BatchTimes, Floats
+from gpuloom.perf.arrays import Floats
+from gpuloom.perf.queueing.batching import Batching, BatchTimes
 
 TimesAt = Callable[[int, float], tuple[float, float]]
 """From a batch's size and its start (ms) to its (busy_ms, latency_ms)."""
@@ -43,9 +44,9 @@ class Served:
 def serve(arrivals_ms: ArrayLike, times: BatchTimes | TimesAt, batching: Batching) -> Served:
     """Serves every request; the instance is free at first."""
     arrivals = check_arrivals(arrivals_ms)
-    at = _from_table(times.up_to(batching)) if isinstance(times, BatchTimes) else times
+    times_at = _from_table(times.up_to(batching)) if isinstance(times, BatchTimes) else times
     run = _run_full if batching.prefers_full else _run_preferred
-    starts, ends, busy, latency = run(arrivals.tolist(), at, batching)
+    starts, ends, busy, latency = run(arrivals.tolist(), times_at, batching)
     served = np.array([0, *ends], dtype=np.int64)
     sizes = served[1:] - served[:-1]
     starts_ms = np.array(starts)
@@ -66,17 +67,17 @@ def check_arrivals(arrivals_ms: ArrayLike) -> Floats:
 def _from_table(times: BatchTimes) -> TimesAt:
     pairs = [(0.0, 0.0), *zip(times.busy_ms.tolist(), times.latency_ms.tolist(), strict=True)]
 
-    def at(size: int, _start_ms: float) -> tuple[float, float]:
+    def times_at(size: int, _start_ms: float) -> tuple[float, float]:
         return pairs[size]
 
-    return at
+    return times_at
 
 
 Run = tuple[list[float], list[int], list[float], list[float]]
 """Of each batch: start, number of requests served with it, busy and latency."""
 
 
-def _run_full(arrivals: list[float], at: TimesAt, batching: Batching) -> Run:
+def _run_full(arrivals: list[float], times_at: TimesAt, batching: Batching) -> Run:
     """The max batch is the preferred size: a batch starts when it is full or old enough and the instance is free."""
     size_max, delay, count = batching.max_batch, batching.delay_ms, len(arrivals)
     starts, ends, busys, latencies = [], [], [], []
@@ -88,7 +89,7 @@ def _run_full(arrivals: list[float], at: TimesAt, batching: Batching) -> Run:
             start = arrivals[last - 1]
         start = max(start, free)
         end = bisect_right(arrivals, start, first, min(last, count))
-        busy, latency = at(end - first, start)
+        busy, latency = times_at(end - first, start)
         free = start + busy
         starts.append(start)
         ends.append(end)
@@ -98,7 +99,7 @@ def _run_full(arrivals: list[float], at: TimesAt, batching: Batching) -> Run:
     return starts, ends, busys, latencies
 
 
-def _run_preferred(arrivals: list[float], at: TimesAt, batching: Batching) -> Run:
+def _run_preferred(arrivals: list[float], times_at: TimesAt, batching: Batching) -> Run:
     """The four rules, for any preferred sizes."""
     size_max, delay, count, smallest = batching.max_batch, batching.delay_ms, len(arrivals), batching.sizes[0]
     preferred = [max((size for size in batching.sizes if size <= queued), default=0) for queued in range(size_max + 1)]
@@ -115,7 +116,7 @@ def _run_preferred(arrivals: list[float], at: TimesAt, batching: Batching) -> Ru
             size = bisect_right(arrivals, start, first, last) - first
         if start < due or not delay:
             size = preferred[size] or size
-        busy, latency = at(size, start)
+        busy, latency = times_at(size, start)
         free = start + busy
         first += size
         starts.append(start)

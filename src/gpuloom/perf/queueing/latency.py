@@ -14,7 +14,7 @@
 A rate that the server cannot keep up with gives infinity.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Protocol
@@ -22,7 +22,8 @@ from typing import Protocol
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.queueing.batching import Batching, BatchTimes, Floats, check_percent
+from gpuloom.perf.arrays import Floats
+from gpuloom.perf.queueing.batching import Batching, BatchTimes, check_percent
 from gpuloom.perf.queueing.event_run import Served, check_arrivals, serve
 from gpuloom.perf.queueing.poisson_batches import solve_starts
 from gpuloom.perf.queueing.poisson_latency import PoissonLatency
@@ -31,13 +32,11 @@ __all__ = [
     "Arrivals",
     "BatchTimes",
     "Batching",
-    "Choice",
     "Poisson",
     "QueueLatency",
     "Recorded",
     "Regular",
     "Sampled",
-    "best_batching",
     "erlang_gaps",
     "highest_rate_per_s",
     "latency_of",
@@ -48,8 +47,6 @@ REGULAR_BATCHES = 128
 SETTLING = 0.02
 """Share of sampled requests that are not counted."""
 LOAD_STEPS, BISECTIONS = 16, 9
-DELAY_SHARES = (0.0, 0.25, 0.5, 1.0)
-"""Queue delays that are tried, as shares of the time of a full batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,31 +207,6 @@ def highest_rate_per_s(
         middle = (low + high) / 2
         low, high = (middle, high) if keeps(middle) else (low, middle)
     return low * capacity
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    batching: Batching
-    percentile_ms: float
-    """Infinite if no batch size keeps up with the rate."""
-
-
-def best_batching(
-    times: BatchTimes,
-    arrivals: Arrivals,
-    percent: float = 99.0,
-    max_batches: Sequence[int] | None = None,
-    delay_shares: Sequence[float] = DELAY_SHARES,
-) -> Choice:
-    """The max batch (of all that have times, unless told) and queue delay with the lowest percentile."""
-    sizes = max_batches or range(1, len(times.busy_ms) + 1)
-    tried = [
-        Batching(size, share * float(times.busy_ms[size - 1]))
-        for size in sizes
-        for share in (delay_shares if size > 1 else (0.0,))
-    ]
-    choices = [Choice(batching, latency_of(times, batching, arrivals).percentile_ms(percent)) for batching in tried]
-    return min(choices, key=lambda choice: choice.percentile_ms)
 
 
 def _observed(served: Served, skip: int) -> Observed:

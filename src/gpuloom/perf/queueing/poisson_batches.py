@@ -25,7 +25,7 @@ from math import ceil, exp, lgamma, log, log1p, sqrt
 
 import numpy as np
 
-from gpuloom.perf.queueing.batching import Floats
+from gpuloom.perf.arrays import Floats
 
 NEGLIGIBLE = 1e-9
 
@@ -75,9 +75,10 @@ def panel_of(count: int) -> Panel:
     nodes, weights = np.polynomial.legendre.leggauss(count)
     nodes, weights = (nodes + 1) / 2, weights / 2
     rest = (1 - nodes)[:, None] * nodes
-    at = nodes[:, None] + rest
+    points = nodes[:, None] + rest
     others = [np.delete(nodes, k) for k in range(count)]
-    basis = np.stack([np.prod((at[..., None] - o) / (nodes[k] - o), axis=-1) for k, o in enumerate(others)], axis=-1)
+    factors = [np.prod((points[..., None] - o) / (nodes[k] - o), axis=-1) for k, o in enumerate(others)]
+    basis = np.stack(factors, axis=-1)
     return Panel(nodes, weights, rest, basis * ((1 - nodes)[:, None] * weights)[..., None])
 
 
@@ -233,8 +234,8 @@ def _behind_atoms(busy_ms: Floats, panel: Panel, full: Floats, rate: float) -> F
     order, service = len(busy_ms), float(busy_ms[-1])
     past = busy_ms - panel.nodes[:, None] * service
     density = np.where(past > 0, erlang(np.maximum(past, 1e-300), order, rate), 0.0) * service
-    found = panel.weights @ density
-    return np.asarray(density * np.where(found > 0.1 * full, full / np.maximum(found, 1e-300), 1.0))
+    summed = panel.weights @ density
+    return np.asarray(density * np.where(summed > 0.1 * full, full / np.maximum(summed, 1e-300), 1.0))
 
 
 def _behind_full(panel: Panel, own: int, folds: Floats, service: float, order: int, rate: float) -> Floats:

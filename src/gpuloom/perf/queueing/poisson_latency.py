@@ -18,7 +18,8 @@ from math import log
 
 import numpy as np
 
-from gpuloom.perf.queueing.batching import BatchTimes, Floats, check_percent
+from gpuloom.perf.arrays import Floats
+from gpuloom.perf.queueing.batching import BatchTimes, check_percent
 from gpuloom.perf.queueing.poisson_batches import Starts, erlang, poisson, reach
 
 FINE = 384
@@ -50,11 +51,11 @@ class Ramps:
     def of(cls, points: Floats, weights: Floats) -> "Ramps":
         return cls(points, suffix_sums(weights), suffix_sums(weights * points[:, None]))
 
-    def __call__(self, at: Floats) -> Floats:
+    def __call__(self, a: Floats) -> Floats:
         """For an `a` in each column of each row."""
-        row = np.searchsorted(self.points, at, side="right")
-        column = np.arange(at.shape[1])
-        return np.asarray(self.moments[row, column] - at * self.weights[row, column])
+        row = np.searchsorted(self.points, a, side="right")
+        column = np.arange(a.shape[1])
+        return np.asarray(self.moments[row, column] - a * self.weights[row, column])
 
 
 class PoissonLatency:
@@ -99,13 +100,13 @@ class PoissonLatency:
         while True:
             grid = low + (high - low) * GRID
             above = self._above(grid)
-            at = int(np.argmax(above <= target))
-            if at == 0:
+            first = int(np.argmax(above <= target))
+            if first == 0:
                 return low if above[0] <= target else high
-            low, high = float(grid[at - 1]), float(grid[at])
+            low, high = float(grid[first - 1]), float(grid[first])
             if high - low <= WIDTH * high:
                 break
-        before, after = float(above[at - 1]), max(float(above[at]), target / 1e3)
+        before, after = float(above[first - 1]), max(float(above[first]), target / 1e3)
         return low + (high - low) * log(before / target) / log(before / after)
 
     def _bound(self, target: float) -> float:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.sharing.interference import Floats
+from gpuloom.perf.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
-class SoloTable:
+class AloneTable:
     batches: Floats
     """Rising."""
     shares_pct: Floats
@@ -23,7 +23,7 @@ class SoloTable:
     """A row for each batch, a column for each share."""
 
     @classmethod
-    def of(cls, measured: Mapping[tuple[int, float], float], *, monotone: bool = False) -> "SoloTable":
+    def of(cls, measured: Mapping[tuple[int, float], float], *, monotone: bool = False) -> "AloneTable":
         """From points by (batch, share); shares that not every batch has are left out.
 
         `monotone` evens out noise: more SMs never take longer, more items never less.
@@ -60,9 +60,9 @@ class SoloTable:
         return np.asarray((1.0 - down) * upper + down * lower)
 
 
-def _between(knots: Floats, at: Floats) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.intp]], Floats]:
+def _between(knots: Floats, values: Floats) -> tuple[Ints, Floats]:
     """The knot at or below each value, and how far it is to the next."""
-    low = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, max(len(knots) - 2, 0))
+    low = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, max(len(knots) - 2, 0))
     if len(knots) == 1:
-        return low, np.zeros_like(at)
-    return low, np.asarray(np.clip((at - knots[low]) / (knots[low + 1] - knots[low]), 0.0, 1.0))
+        return low, np.zeros_like(values)
+    return low, np.asarray(np.clip((values - knots[low]) / (knots[low + 1] - knots[low]), 0.0, 1.0))

@@ -15,13 +15,13 @@ from itertools import product
 
 import numpy as np
 
-from gpuloom.perf.sharing.alone_curve import SoloCurve, fit_curve
-from gpuloom.perf.sharing.alone_table import SoloTable
+from gpuloom.perf.sharing.alone_curve import AloneCurve, fit_curve
+from gpuloom.perf.sharing.alone_table import AloneTable
 from gpuloom.perf.sharing.igniter import Hardware
 from gpuloom.perf.sharing.igniter_fit import BATCH, SHARE_PCT, fit_hardware, fit_traits, full_clock_ms
-from gpuloom.perf.sharing.intervals import Reach
+from gpuloom.perf.sharing.intervals import Intervals
 from gpuloom.perf.sharing.model import Constants, SharedService, SharingModel
-from gpuloom.perf.sharing.pairs import Pairs, left_out_reach, models_of
+from gpuloom.perf.sharing.pairs import Pairs, left_out_intervals, models_of
 from gpuloom.work.measured.service_pairs import PairRow
 from gpuloom.work.measured.service_profiles import Profiles, ServiceProfile
 
@@ -50,28 +50,20 @@ FORMS = tuple(Form(*switches) for switches in product((True, False), repeat=4))
 
 
 def calibrate(
-    profiles: Profiles, rows: Sequence[PairRow], tables: Mapping[str, SoloTable] | None = None
+    profiles: Profiles, rows: Sequence[PairRow], tables: Mapping[str, AloneTable] | None = None
 ) -> SharingModel:
     """The model of all profiled services, its constants from `rows` and the profiles of the models in them."""
     model = fit_form(SHIPPED, profiles, rows, tables)
-    reach = left_out_reach(rows, lambda others: fit_form(SHIPPED, profiles, others, tables))
-    return replace(model, constants=replace(model.constants, reach=reach))
-
-
-def profiled_only(profiles: Profiles) -> SharingModel:
-    """Where no pair was ever measured: the clock falls at the nominal cap, and no error is stated."""
-    hardware = fit_hardware(profiles.gpu)
-    sharpness = choose_sharpness(list(profiles.services.values()), hardware)
-    constants = Constants(sharpness, hardware.cap_w, Reach())
-    return SharingModel(hardware, fit_services(profiles, hardware, sharpness), constants)
+    intervals = left_out_intervals(rows, lambda others: fit_form(SHIPPED, profiles, others, tables))
+    return replace(model, constants=replace(model.constants, intervals=intervals))
 
 
 def fit_form(
-    form: Form, profiles: Profiles, rows: Sequence[PairRow], tables: Mapping[str, SoloTable] | None = None
+    form: Form, profiles: Profiles, rows: Sequence[PairRow], tables: Mapping[str, AloneTable] | None = None
 ) -> SharingModel:
     """The same for any form, without error bars; without the full launch it is for two processes only."""
     hardware, seen = fit_hardware(profiles.gpu), models_of(rows)
-    known = [one for name, one in profiles.services.items() if name in seen]
+    known = [profile for name, profile in profiles.services.items() if name in seen]
     sharpness = choose_sharpness(known, hardware) if form.soft_floor else 1.0
     services = fit_services(profiles, hardware, sharpness)
     if not form.full_launch:
@@ -80,7 +72,7 @@ def fit_form(
     factors = CACHE_FACTORS if form.cache_from_pairs else (1.0,)
     tried = [
         SharingModel(
-            hardware, _scaled(services, factor), Constants(sharpness, start * hardware.cap_w, Reach()), tables or {}
+            hardware, _scaled(services, factor), Constants(sharpness, start * hardware.cap_w, Intervals()), tables or {}
         )
         for factor, start in product(factors, starts)
     ]
@@ -95,22 +87,24 @@ def fit_form(
 def _scaled(services: Mapping[str, SharedService], factor: float) -> dict[str, SharedService]:
     """As sensitive to the neighbours' cache use as profiled, times `factor`."""
     return {
-        name: replace(one, traits=replace(one.traits, cache_sensitivity=factor * one.traits.cache_sensitivity))
-        for name, one in services.items()
+        name: replace(
+            service, traits=replace(service.traits, cache_sensitivity=factor * service.traits.cache_sensitivity)
+        )
+        for name, service in services.items()
     }
 
 
 def fit_services(profiles: Profiles, hardware: Hardware, sharpness: float) -> dict[str, SharedService]:
     return {
-        name: SharedService(fit_traits(one, hardware), _curve(one, hardware, sharpness)[0])
-        for name, one in profiles.services.items()
+        name: SharedService(fit_traits(profile, hardware), _curve(profile, hardware, sharpness)[0])
+        for name, profile in profiles.services.items()
     }
 
 
 def choose_sharpness(profiles: Sequence[ServiceProfile], hardware: Hardware) -> float:
-    return min(SHARPNESS, key=lambda tried: sum(_curve(one, hardware, tried)[1] for one in profiles))
+    return min(SHARPNESS, key=lambda tried: sum(_curve(profile, hardware, tried)[1] for profile in profiles))
 
 
 @lru_cache(maxsize=512)
-def _curve(profile: ServiceProfile, hardware: Hardware, sharpness: float) -> tuple[SoloCurve, float]:
+def _curve(profile: ServiceProfile, hardware: Hardware, sharpness: float) -> tuple[AloneCurve, float]:
     return fit_curve(BATCH, SHARE_PCT, full_clock_ms(profile, hardware), sharpness)

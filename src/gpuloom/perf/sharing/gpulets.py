@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuloom.perf.sharing.alone_table import SoloTable
+from gpuloom.perf.arrays import Floats
+from gpuloom.perf.sharing.alone_table import AloneTable
 from gpuloom.perf.sharing.igniter import IgniterModel
-from gpuloom.perf.sharing.interference import Crowd, Floats, Latencies
+from gpuloom.perf.sharing.interference import Crowd, Latencies
 from gpuloom.work.measured.service_pairs import MeasuredServices
 
 BATCHES = range(1, 33)
@@ -20,9 +21,9 @@ SHARES_PCT = (10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
 
 @dataclass(frozen=True, slots=True)
 class GpuletsService:
-    solo_ms: SoloTable
-    l2_pct: SoloTable
-    dram_pct: SoloTable | None = None
+    solo_ms: AloneTable
+    l2_pct: AloneTable
+    dram_pct: AloneTable | None = None
     """None: not measured, taken as 0."""
 
 
@@ -47,11 +48,11 @@ class GpuletsModel:
         solo, l2, dram = np.ones((3, *crowd.batch.shape)) * np.array([1.0, 0.0, 0.0]).reshape(
             3, *[1] * crowd.batch.ndim
         )
-        for index, one in enumerate(self.services.values()):
-            mine = crowd.model == index
-            at = crowd.batch[mine], crowd.share_pct[mine] * crowd.device.compute
-            solo[mine], l2[mine] = one.solo_ms(*at), one.l2_pct(*at)
-            dram[mine] = one.dram_pct(*at) if one.dram_pct is not None else 0.0
+        for index, service in enumerate(self.services.values()):
+            seats = crowd.model == index
+            points = crowd.batch[seats], crowd.share_pct[seats] * crowd.device.compute
+            solo[seats], l2[seats] = service.solo_ms(*points), service.l2_pct(*points)
+            dram[seats] = service.dram_pct(*points) if service.dram_pct is not None else 0.0
         others = [use.sum(axis=-1, keepdims=True) - use for use in (l2, dram)]
         return solo, np.stack([np.ones_like(solo), l2, others[0], dram, others[1]], axis=-1)
 
@@ -59,14 +60,14 @@ class GpuletsModel:
 def fit_gpulets(services: Mapping[str, GpuletsService], crowd: Crowd, measured_ms: Floats) -> GpuletsModel:
     """By least squares on the slowdown of the first seat of each row."""
     solo, uses = GpuletsModel(services)._solo(crowd)
-    found = np.linalg.lstsq(uses[:, 0], measured_ms / solo[:, 0], rcond=None)[0]
-    return GpuletsModel(services, tuple(map(float, found)))
+    coefficients = np.linalg.lstsq(uses[:, 0], measured_ms / solo[:, 0], rcond=None)[0]
+    return GpuletsModel(services, tuple(map(float, coefficients)))
 
 
 def measured_services(measured: MeasuredServices) -> dict[str, GpuletsService]:
     """Of the models whose solo latency and uses were measured."""
     return {
-        name: GpuletsService(SoloTable.of(solo), SoloTable.of(measured.l2_pct[name]), _optional(measured, name))
+        name: GpuletsService(AloneTable.of(solo), AloneTable.of(measured.l2_pct[name]), _optional(measured, name))
         for name, solo in measured.solo_ms.items()
         if name in measured.l2_pct
     }
@@ -75,16 +76,15 @@ def measured_services(measured: MeasuredServices) -> dict[str, GpuletsService]:
 def profiled_services(igniter: IgniterModel, names: Sequence[str]) -> dict[str, GpuletsService]:
     """From iGniter's profile alone: its solo curve and L2 use; memory use it does not have."""
     batch, share = np.meshgrid(np.array(BATCHES, float), np.array(SHARES_PCT, float), indexing="ij")
-    found = {}
+    axes = batch[:, 0], share[0]
+    services = {}
     for name in names:
-        one = igniter.services[name]
-        active = one.active_ms(batch, share)
-        transfer = (one.traits.load_bytes + one.traits.feedback_bytes) * batch / igniter.hardware.pcie_bytes_per_ms
-        l2 = one.traits.cache_slope * 1000.0 * batch / active + one.traits.cache_base
-        axes = batch[:, 0], share[0]
-        found[name] = GpuletsService(SoloTable(*axes, active + one.traits.idle_ms + transfer), SoloTable(*axes, l2))
-    return found
+        traits, active = igniter.services[name].traits, igniter.services[name].active_ms(batch, share)
+        transfer = (traits.load_bytes + traits.feedback_bytes) * batch / igniter.hardware.pcie_bytes_per_ms
+        l2 = traits.cache_slope * 1000.0 * batch / active + traits.cache_base
+        services[name] = GpuletsService(AloneTable(*axes, active + traits.idle_ms + transfer), AloneTable(*axes, l2))
+    return services
 
 
-def _optional(measured: MeasuredServices, name: str) -> SoloTable | None:
-    return SoloTable.of(measured.dram_pct[name]) if name in measured.dram_pct else None
+def _optional(measured: MeasuredServices, name: str) -> AloneTable | None:
+    return AloneTable.of(measured.dram_pct[name]) if name in measured.dram_pct else None

@@ -10,9 +10,9 @@ from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpuloom.perf.sharing.interference import Crowd, Floats, Latencies
+from gpuloom.perf.arrays import Bools, Floats
+from gpuloom.perf.sharing.interference import Crowd, Latencies
 
 SLOWEST_CLOCK = 0.3
 """Of the highest: no demand makes the clock fall further (the law is a line, fitted near the cap)."""
@@ -76,13 +76,13 @@ class IgniterModel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.services))
-        object.__setattr__(self, "_traits", traits_table([one.traits for one in self.services.values()]))
-        object.__setattr__(self, "_k", np.array([one.k for one in self.services.values()]).T)
+        object.__setattr__(self, "_traits", traits_table([service.traits for service in self.services.values()]))
+        object.__setattr__(self, "_k", np.array([service.k for service in self.services.values()]).T)
 
     def latencies(self, crowd: Crowd) -> Latencies:
-        hardware, here, at = self.hardware, crowd.here, np.maximum(crowd.model, 0)
-        kernels, idle, load, feedback, sensitivity, *use = self._traits[:, at]
-        k1, k2, k3, k4, k5 = self._k[:, at]
+        hardware, here, index = self.hardware, crowd.here, np.maximum(crowd.model, 0)
+        kernels, idle, load, feedback, sensitivity, *use = self._traits[:, index]
+        k1, k2, k3, k4, k5 = self._k[:, index]
         active = (k1 * crowd.batch**2 + k2 * crowd.batch + k3) / (crowd.share_pct * crowd.device.compute + k4) + k5
         power, cache = uses(np.array(use), 1000.0 * crowd.batch / active, here)
         n = here.sum(axis=-1, keepdims=True)
@@ -96,15 +96,15 @@ class IgniterModel:
         return Latencies(load_ms, gpu, feedback_ms, total, total)
 
     def to_figures(self) -> dict[str, Any]:
-        services = {name: asdict(one.traits) | {"k": list(one.k)} for name, one in self.services.items()}
+        services = {name: asdict(service.traits) | {"k": list(service.k)} for name, service in self.services.items()}
         return {"hardware": asdict(self.hardware), "services": services}
 
     @classmethod
     def from_figures(cls, figures: Mapping[str, Any]) -> "IgniterModel":
         services = {}
-        for name, one in figures["services"].items():
-            k1, k2, k3, k4, k5 = one["k"]
-            services[name] = IgniterCoefficients(traits_of(one), (k1, k2, k3, k4, k5))
+        for name, service in figures["services"].items():
+            k1, k2, k3, k4, k5 = service["k"]
+            services[name] = IgniterCoefficients(traits_of(service), (k1, k2, k3, k4, k5))
         return cls(Hardware(**figures["hardware"]), services)
 
 
@@ -113,10 +113,10 @@ def traits_of(figures: Mapping[str, Any]) -> Traits:
 
 
 def traits_table(traits: list[Traits]) -> Floats:
-    return np.array([astuple(one) for one in traits]).T.reshape(len(Traits.__slots__), len(traits))
+    return np.array([astuple(column) for column in traits]).T.reshape(len(Traits.__slots__), len(traits))
 
 
-def uses(slopes: Floats, ability_per_s: Floats, here: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def uses(slopes: Floats, ability_per_s: Floats, here: Bools) -> tuple[Floats, Floats]:
     """Watt above idle and per cent of L2 of each seat."""
     power_slope, power_base, cache_slope, cache_base = slopes
     power = np.where(here, power_slope * ability_per_s + power_base, 0.0)

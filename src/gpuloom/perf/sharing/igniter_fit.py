@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import curve_fit
 
 from gpuloom.errors import InputError
+from gpuloom.perf.arrays import Floats
 from gpuloom.perf.sharing.igniter import Hardware, IgniterCoefficients, IgniterModel, Traits
-from gpuloom.perf.sharing.interference import Floats
 from gpuloom.work.measured.service_profiles import BATCHES, SHARES_PCT, GpuProfile, Profiles, ServiceProfile
 
 BATCH = np.repeat(np.array(BATCHES, float), len(SHARES_PCT))
@@ -21,12 +21,12 @@ _DIAGONAL = [0, 4, 8]
 
 def fit_igniter(profiles: Profiles) -> IgniterModel:
     hardware = fit_hardware(profiles.gpu)
-    return IgniterModel(hardware, {name: fit_service(one, hardware) for name, one in profiles.services.items()})
+    return IgniterModel(hardware, {name: fit_service(profile, hardware) for name, profile in profiles.services.items()})
 
 
 def fit_hardware(gpu: GpuProfile) -> Hardware:
     power, clock, gap = (np.array(row) for row in (gpu.copies_power_w, gpu.copies_clock_mhz, gpu.copies_gap_ms))
-    asked = power[2] + (power[2] - power[0]) / 2 * np.array([1.0, 2.0]) - gpu.cap_w
+    demand = power[2] + (power[2] - power[0]) / 2 * np.array([1.0, 2.0]) - gpu.cap_w
     at_full_clock = gap * clock / gpu.clock_mhz
     slope, base = np.polyfit([2.0, 3.0, 4.0, 5.0], at_full_clock[1:] - gap[0], 1)
     return Hardware(
@@ -35,7 +35,7 @@ def fit_hardware(gpu: GpuProfile) -> Hardware:
         gpu.idle_w,
         gpu.share_unit_pct,
         gpu.pcie_bytes_per_ms,
-        mhz_per_w=float(asked @ (clock[3:] - gpu.clock_mhz) / (asked @ asked)),
+        mhz_per_w=float(demand @ (clock[3:] - gpu.clock_mhz) / (demand @ demand)),
         launch_slope_ms=float(slope),
         launch_base_ms=float(base),
     )
@@ -79,7 +79,7 @@ def fit_traits(profile: ServiceProfile, hardware: Hardware) -> Traits:
 
 def _line(x: Floats, y: Floats) -> tuple[float, float]:
     """By iteration, as the authors fit it: the exact solution differs in the sixth digit, which they publish."""
-    (slope, base), _ = curve_fit(lambda at, slope, base: slope * at + base, x, y)
+    (slope, base), _ = curve_fit(lambda points, slope, base: slope * points + base, x, y)
     return float(slope), float(base)
 
 

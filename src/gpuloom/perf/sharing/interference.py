@@ -1,8 +1,8 @@
 """How long one batch takes on a shared GPU: the questions that a planner asks, whichever model answers them.
 
-Three models answer: iGniter's (`igniter_model`), gpu-lets' (`gpulets_model`) and ours (`sharing_model`). Each is one
+Three models answer: iGniter's (`igniter`), gpu-lets' (`gpulets`) and ours (`model`). Each is one
 method over arrays, `latencies(crowd)`: a row for each candidate device, a column for each process on it. The functions
-here ask it of one device, of a service alone, and for the smallest share that keeps a latency.
+here ask it of one device and of a service alone.
 """
 
 from collections.abc import Sequence
@@ -11,19 +11,18 @@ from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gpuloom.errors import InputError
+from gpuloom.perf.arrays import Bools, Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 NOBODY = -1
 """The model of an empty seat."""
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """A whole GPU, or a MIG instance of it."""
+class Capacity:
+    """What a device has: a whole GPU, or a MIG instance of it."""
 
     compute: float = 1.0
     """Its part of the whole GPU's SMs."""
@@ -38,7 +37,7 @@ class Device:
                 raise InputError(f"{name} of a device is {part}, but must be above 0 and at most 1 (the whole GPU)")
 
 
-WHOLE = Device()
+WHOLE = Capacity()
 
 
 class Placed(NamedTuple):
@@ -59,14 +58,14 @@ class Crowd:
     """Index into the model's `names`, or NOBODY."""
     batch: Floats
     share_pct: Floats
-    device: Device = WHOLE
+    device: Capacity = WHOLE
 
     def __post_init__(self) -> None:
         if not self.model.shape == self.batch.shape == self.share_pct.shape:
             raise InputError("the arrays of a crowd differ in shape: expected one model, batch and share for each seat")
 
     @property
-    def here(self) -> NDArray[np.bool_]:
+    def here(self) -> Bools:
         return np.not_equal(self.model, NOBODY)
 
 
@@ -107,34 +106,35 @@ class InterferenceModel(Protocol):
     def latencies(self, crowd: Crowd) -> Latencies: ...
 
 
-def predict(model: InterferenceModel, residents: Sequence[Placed], device: Device = WHOLE) -> list[Latency]:
+def predict(model: InterferenceModel, residents: Sequence[Placed], device: Capacity = WHOLE) -> list[Latency]:
     """The latency of each service on one device, in their order."""
     if not residents:
         return []
-    for one in residents:
-        if one.processes < 1:
-            raise InputError(f"{one.model} has {one.processes} processes, but must have 1 or more")
-    seats = [one for one in residents for _ in range(one.processes)]
-    found = model.latencies(crowd_of(model, [seats], device))
-    first = accumulate((one.processes for one in residents[:-1]), initial=0)
-    return [_one(found, seat, one) for seat, one in zip(first, residents, strict=True)]
+    for resident in residents:
+        if resident.processes < 1:
+            raise InputError(f"{resident.model} has {resident.processes} processes, but must have 1 or more")
+    seats = [resident for resident in residents for _ in range(resident.processes)]
+    latencies = model.latencies(crowd_of(model, [seats], device))
+    first_seats = accumulate((resident.processes for resident in residents[:-1]), initial=0)
+    return [_latency(latencies, seat, resident) for seat, resident in zip(first_seats, residents, strict=True)]
 
 
-def crowd_of(model: InterferenceModel, rows: Sequence[Sequence[Placed]], device: Device = WHOLE) -> Crowd:
+def crowd_of(model: InterferenceModel, rows: Sequence[Sequence[Placed]], device: Capacity = WHOLE) -> Crowd:
     """One row for each device; `processes` are not unfolded, each `Placed` is one seat."""
     width = max((len(row) for row in rows), default=0)
-    index = {name: at for at, name in enumerate(model.names)}
+    index = {name: number for number, name in enumerate(model.names)}
     models = np.full((len(rows), width), NOBODY)
     batch, share_pct = np.ones((len(rows), width)), np.full((len(rows), width), 100.0)
-    for at, row in enumerate(rows):
-        for seat, one in enumerate(row):
-            _check(one, index)
-            models[at, seat], batch[at, seat], share_pct[at, seat] = index[one.model], one.batch, one.share_pct
+    for number, row in enumerate(rows):
+        for column, placed in enumerate(row):
+            _check(placed, index)
+            seat = number, column
+            models[seat], batch[seat], share_pct[seat] = index[placed.model], placed.batch, placed.share_pct
     return Crowd(models, batch, share_pct, device)
 
 
 def solo_ms(
-    model: InterferenceModel, name: str, batch: ArrayLike, share_pct: ArrayLike, device: Device = WHOLE
+    model: InterferenceModel, name: str, batch: ArrayLike, share_pct: ArrayLike, device: Capacity = WHOLE
 ) -> Floats:
     """Latency with the device for oneself, for arrays of batches and shares that broadcast."""
     batches, shares = np.broadcast_arrays(np.asarray(batch, float), np.asarray(share_pct, float))
@@ -145,41 +145,22 @@ def solo_ms(
     return model.latencies(alone).total_ms.reshape(batches.shape)
 
 
-def least_share_pct(
-    model: InterferenceModel,
-    name: str,
-    batch: ArrayLike,
-    target_ms: ArrayLike,
-    unit_pct: float = 2.5,
-    device: Device = WHOLE,
-) -> Floats:
-    """The smallest multiple of the unit with which the batch alone takes at most `target_ms`; NaN if none does."""
-    batches, targets = np.broadcast_arrays(np.asarray(batch, float), np.asarray(target_ms, float))
-    shares = np.arange(1, round(100.0 / unit_pct) + 1) * unit_pct
-    fits = solo_ms(model, name, batches[..., None], shares, device) <= targets[..., None]
-    return np.where(fits.any(axis=-1), shares[fits.argmax(axis=-1)], np.nan)
-
-
 def unknown(name: str, known: Sequence[str]) -> InputError:
     return InputError(f"there is no profile of the model {name!r}: expected one of {', '.join(sorted(known))}")
 
 
-def _check(one: Placed, index: dict[str, int]) -> None:
-    if one.model not in index:
-        raise unknown(one.model, list(index))
-    if not 1 <= one.batch < np.inf:
-        raise InputError(f"the batch of {one.model} is {one.batch}, but must be a number from 1")
-    if not 0.0 < one.share_pct <= 100.0:
-        raise InputError(f"the share of {one.model} is {one.share_pct}, but must be above 0 and at most 100 per cent")
+def _check(placed: Placed, index: dict[str, int]) -> None:
+    model, batch, share_pct, _ = placed
+    if model not in index:
+        raise unknown(model, list(index))
+    if not 1 <= batch < np.inf:
+        raise InputError(f"the batch of {model} is {batch}, but must be a number from 1")
+    if not 0.0 < share_pct <= 100.0:
+        raise InputError(f"the share of {model} is {share_pct}, but must be above 0 and at most 100 per cent")
 
 
-def _one(found: Latencies, seat: int, one: Placed) -> Latency:
-    load, gpu, feedback, total, low, high = (
-        float(part[0, seat])
-        for part in (
-            found.load_ms, found.gpu_ms, found.feedback_ms, found.total_ms, found.low_ms, found.high_ms
-        )
-    )  # fmt: skip
-    return Latency(
-        load, gpu, feedback, total, low, high, 1000.0 * one.batch * one.processes / max(gpu + feedback, load)
-    )
+def _latency(row: Latencies, seat: int, resident: Placed) -> Latency:
+    parts = row.load_ms, row.gpu_ms, row.feedback_ms, row.total_ms, row.low_ms, row.high_ms
+    load, gpu, feedback, total, low, high = (float(part[0, seat]) for part in parts)
+    throughput_per_s = 1000.0 * resident.batch * resident.processes / max(gpu + feedback, load)
+    return Latency(load, gpu, feedback, total, low, high, throughput_per_s)

@@ -1,7 +1,7 @@
 """Ours: how long a batch takes beside others, with an error bar, from the 11 profiling runs that iGniter needs.
 
 iGniter's physics with what it gets wrong put right:
-- alone: a soft maximum of work and floor instead of their sum (`solo_curve`), or a measured table where there is one;
+- alone: a soft maximum of work and floor instead of their sum (`alone_curve`), or a measured table where there is one;
 - each further process adds the same to the launch of every kernel. iGniter's line has an intercept that rests on one
   run with two copies, and takes nearly all of it away; four of the six measured pairs of models show it in full, two,
   measured one after the other, hardly at all: the session, not the models, seems to decide, and no profile tells;
@@ -17,13 +17,13 @@ from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpuloom.perf.sharing.alone_curve import SoloCurve, active_ms
-from gpuloom.perf.sharing.alone_table import SoloTable
+from gpuloom.perf.arrays import Bools, Floats
+from gpuloom.perf.sharing.alone_curve import AloneCurve, active_ms
+from gpuloom.perf.sharing.alone_table import AloneTable
 from gpuloom.perf.sharing.igniter import Hardware, Traits, stretch, traits_of, traits_table, uses
-from gpuloom.perf.sharing.interference import Crowd, Floats, Latencies
-from gpuloom.perf.sharing.intervals import Reach
+from gpuloom.perf.sharing.interference import Crowd, Latencies
+from gpuloom.perf.sharing.intervals import Intervals
 
 SHORTEST_MS = 1e-6
 ROUNDS = 8
@@ -33,7 +33,7 @@ ROUNDS = 8
 @dataclass(frozen=True, slots=True)
 class SharedService:
     traits: Traits
-    curve: SoloCurve
+    curve: AloneCurve
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Constants:
     """Of the soft maximum; from the profiles."""
     throttle_start_w: float
     """Power demand at which the clock begins to fall; from measured pairs."""
-    reach: Reach
-    """Of the error bars; from measured pairs of models that were left out."""
+    intervals: Intervals
+    """From measured pairs of models that were left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class SharingModel:
     hardware: Hardware
     services: Mapping[str, SharedService]
     constants: Constants
-    tables: Mapping[str, SoloTable] = field(default_factory=dict)
+    tables: Mapping[str, AloneTable] = field(default_factory=dict)
     """Measured latency alone, transfers included, of the models that have it."""
     names: tuple[str, ...] = field(init=False)
     _traits: Floats = field(init=False, repr=False, compare=False)
@@ -61,12 +61,12 @@ class SharingModel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.services))
-        object.__setattr__(self, "_traits", traits_table([one.traits for one in self.services.values()]))
-        object.__setattr__(self, "_curves", np.array([astuple(one.curve) for one in self.services.values()]).T)
+        object.__setattr__(self, "_traits", traits_table([service.traits for service in self.services.values()]))
+        object.__setattr__(self, "_curves", np.array([astuple(service.curve) for service in self.services.values()]).T)
 
     def latencies(self, crowd: Crowd) -> Latencies:
-        hardware, here, at = self.hardware, crowd.here, np.maximum(crowd.model, 0)
-        kernels, idle, load_bytes, feedback_bytes, sensitivity, *use = self._traits[:, at]
+        hardware, here, index = self.hardware, crowd.here, np.maximum(crowd.model, 0)
+        kernels, idle, load_bytes, feedback_bytes, sensitivity, *use = self._traits[:, index]
         active = self.active_ms(crowd)
         power, cache = uses(np.array(use), 1000.0 * crowd.batch / active, here)
         power, cache = np.maximum(power, 0.0), np.maximum(cache, 0.0) / crowd.device.memory
@@ -78,7 +78,7 @@ class SharingModel:
         items = crowd.batch / hardware.pcie_bytes_per_ms
         load_ms, feedback_ms = _on_the_link(load_bytes * items, idle + active, feedback_bytes * items, here)
         total = load_ms + gpu + feedback_ms
-        low, high = self.constants.reach(np.minimum(self._curves[0, at] / active, 1.0), n)
+        low, high = self.constants.intervals(np.minimum(self._curves[0, index] / active, 1.0), n)
         return Latencies(load_ms, gpu, feedback_ms, total * low, total * high)
 
     def power_w(self, crowd: Crowd) -> Floats:
@@ -93,22 +93,22 @@ class SharingModel:
 
     def active_ms(self, crowd: Crowd) -> Floats:
         """Time in kernels with nobody beside it, at the full clock."""
-        at, device, sharpness = np.maximum(crowd.model, 0), crowd.device, self.constants.sharpness
-        asked = np.where(crowd.here, crowd.share_pct, 0.0).sum(axis=-1, keepdims=True)
-        share_pct = crowd.share_pct * device.compute * np.minimum(1.0, 100.0 / np.maximum(asked, 1e-9))
-        active = active_ms(self._curves[:, at], sharpness, crowd.batch, share_pct, device.memory)
+        index, device, sharpness = np.maximum(crowd.model, 0), crowd.device, self.constants.sharpness
+        all_pct = np.where(crowd.here, crowd.share_pct, 0.0).sum(axis=-1, keepdims=True)
+        share_pct = crowd.share_pct * device.compute * np.minimum(1.0, 100.0 / np.maximum(all_pct, 1e-9))
+        active = active_ms(self._curves[:, index], sharpness, crowd.batch, share_pct, device.memory)
         for name, table in self.tables.items():
-            index = self.names.index(name)
-            mine = crowd.here & (at == index)
-            if mine.any():
-                batch, share = table.within(crowd.batch[mine], share_pct[mine])
-                beyond = active[mine] / active_ms(self._curves[:, index], sharpness, batch, share)
-                active[mine] = beyond * self._from_table(index, table, batch, share)
+            column = self.names.index(name)
+            seats = crowd.here & (index == column)
+            if seats.any():
+                batch, share = table.within(crowd.batch[seats], share_pct[seats])
+                beyond = active[seats] / active_ms(self._curves[:, column], sharpness, batch, share)
+                active[seats] = beyond * self._from_table(column, table, batch, share)
         return np.asarray(active)
 
-    def _from_table(self, index: int, table: SoloTable, batch: Floats, share_pct: Floats) -> Floats:
+    def _from_table(self, column: int, table: AloneTable, batch: Floats, share_pct: Floats) -> Floats:
         """Active time from the latency measured alone on the whole GPU: without transfers and the clock's fall."""
-        _, idle, load_bytes, feedback_bytes, _, power_slope, power_base, _, _ = self._traits[:, index]
+        _, idle, load_bytes, feedback_bytes, _, power_slope, power_base, _, _ = self._traits[:, column]
         gpu_ms = table(batch, share_pct) - (load_bytes + feedback_bytes) * batch / self.hardware.pcie_bytes_per_ms
         active = np.maximum(gpu_ms - idle, SHORTEST_MS)
         for _ in range(ROUNDS):
@@ -118,27 +118,29 @@ class SharingModel:
         return np.asarray(active)
 
     def to_figures(self) -> dict[str, Any]:
-        services = {name: asdict(one.traits) | {"curve": asdict(one.curve)} for name, one in self.services.items()}
+        """For a file, which calls intervals `reach`."""
+        services = {
+            name: asdict(service.traits) | {"curve": asdict(service.curve)} for name, service in self.services.items()
+        }
         constants = {
             "sharpness": self.constants.sharpness,
             "throttle_start_w": self.constants.throttle_start_w,
-            "reach": self.constants.reach.to_figures(),
+            "reach": self.constants.intervals.to_figures(),
         }
         return {"hardware": asdict(self.hardware), "services": services, "constants": constants}
 
     @classmethod
-    def from_figures(cls, figures: Mapping[str, Any], tables: Mapping[str, SoloTable] | None = None) -> "SharingModel":
-        found = figures["constants"]
-        constants = Constants(found["sharpness"], found["throttle_start_w"], Reach.from_figures(found["reach"]))
+    def from_figures(cls, figures: Mapping[str, Any], tables: Mapping[str, AloneTable] | None = None) -> "SharingModel":
+        shared = figures["constants"]
+        constants = Constants(shared["sharpness"], shared["throttle_start_w"], Intervals.from_figures(shared["reach"]))
         services = {
-            name: SharedService(traits_of(one), SoloCurve(**one["curve"])) for name, one in figures["services"].items()
+            name: SharedService(traits_of(service), AloneCurve(**service["curve"]))
+            for name, service in figures["services"].items()
         }
         return cls(Hardware(**figures["hardware"]), services, constants, tables or {})
 
 
-def _on_the_link(
-    load_ms: Floats, busy_ms: Floats, feedback_ms: Floats, here: NDArray[np.bool_]
-) -> tuple[Floats, Floats]:
+def _on_the_link(load_ms: Floats, busy_ms: Floats, feedback_ms: Floats, here: Bools) -> tuple[Floats, Floats]:
     """Transfers on a link that all share, each direction for itself: stretched by what is asked of it above its rate.
 
     What each asks for is what it would alone (`busy_ms`), which is the most. That there is no slowdown below the rate
@@ -148,6 +150,6 @@ def _on_the_link(
     period_ms = np.maximum(busy_ms + feedback_ms, load_ms)
     stretched = []
     for transfer_ms in (load_ms, feedback_ms):
-        asked = np.where(here, transfer_ms / period_ms, 0.0).sum(axis=-1, keepdims=True)
-        stretched.append(transfer_ms * np.maximum(asked, 1.0))
+        load = np.where(here, transfer_ms / period_ms, 0.0).sum(axis=-1, keepdims=True)
+        stretched.append(transfer_ms * np.maximum(load, 1.0))
     return stretched[0], stretched[1]

@@ -7,8 +7,9 @@ from typing import Protocol
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.sharing.interference import Crowd, Floats, InterferenceModel
-from gpuloom.perf.sharing.intervals import Reach, reach_of
+from gpuloom.perf.arrays import Floats
+from gpuloom.perf.sharing.interference import Crowd, InterferenceModel
+from gpuloom.perf.sharing.intervals import Intervals, intervals_of
 from gpuloom.work.measured.service_pairs import PairRow
 
 
@@ -29,7 +30,7 @@ class Pairs:
                 f"the measured pairs name {', '.join(sorted(missing))}: expected models that are profiled,"
                 f" {', '.join(names)}"
             )
-        index = {name: at for at, name in enumerate(names)}
+        index = {name: number for number, name in enumerate(names)}
         crowd = Crowd(
             np.array([[index[row.model], index[row.neighbour]] for row in rows]),
             np.array([[row.batch, row.neighbour_batch] for row in rows], float),
@@ -54,7 +55,7 @@ class Fitted(InterferenceModel, Protocol):
     def floor_part(self, crowd: Crowd) -> Floats: ...
 
 
-def left_out_reach(rows: Sequence[PairRow], fit: Callable[[Sequence[PairRow]], Fitted]) -> Reach:
+def left_out_intervals(rows: Sequence[PairRow], fit: Callable[[Sequence[PairRow]], Fitted]) -> Intervals:
     """Each model left out in turn: fitted to pairs without it, judged on pairs with it.
 
     Where there are too few models for that, errors are those on the very pairs of the fit.
@@ -65,4 +66,4 @@ def left_out_reach(rows: Sequence[PairRow], fit: Callable[[Sequence[PairRow]], F
         pairs = Pairs.of(containing(rows, left_out), fitted.names)
         parts.append(fitted.floor_part(pairs.crowd)[:, 0])
         errors.append(np.log(pairs.measured_ms / fitted.latencies(pairs.crowd).total_ms[:, 0]))
-    return reach_of(np.concatenate(parts), np.concatenate(errors))
+    return intervals_of(np.concatenate(parts), np.concatenate(errors))

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuloom.perf.arrays import Floats
 from gpuloom.perf.slices.intervals import SLICES
-from gpuloom.perf.slices.mix import Floats
 from gpuloom.perf.slices.predictor import SlicePredictor, SliceSpeeds, relative_latencies
 from gpuloom.perf.slices.small import SmallPoint, SmallSlices, fit_small
 from gpuloom.perf.slices.table import MeasuredSpeeds, Table, probe_of, true_speeds
@@ -42,22 +42,6 @@ class Errors:
         """Share of the intervals on 4g and 3g that hold the truth."""
         return float(self.held[:, :2].mean())
 
-    def by_slice(self) -> dict[str, dict[str, float]]:
-        """Of speeds: mean absolute error, R² and coverage."""
-        return {f"{slices}g": self._slice(at) for at, slices in enumerate(SLICES)}
-
-    def _slice(self, at: int) -> dict[str, float]:
-        known = np.isfinite(self.truth[:, at])
-        off = (self.predicted - self.truth)[known, at]
-        if not known.any():
-            return {"jobs": 0}
-        return {
-            "jobs": len(off),
-            "mae_speed": float(np.abs(off).mean()),
-            "r2": _r2(self.predicted[:, at], self.truth[:, at]),
-            "coverage": float(self.held[known, at].mean()),
-        }
-
 
 def judge(
     predictor: SlicePredictor,
@@ -69,51 +53,40 @@ def judge(
     tell_family: bool = True,
 ) -> Errors:
     """Ask the predictor about every mix; with `only_family`, count that family's jobs alone."""
-    asked: list[tuple[MeasuredJob, int, SliceSpeeds]] = []
+    judged: list[tuple[MeasuredJob, int, SliceSpeeds]] = []
     for mix in mixes:
         if only_family is not None and only_family not in mix.families:
             continue
         jobs = [probe_of(job, tell_family=tell_family) for job in mix.jobs]
         answers = predictor.predict(jobs, [probe_of(gauge) for gauge in mix.gauges] if use_gauges else ())
-        asked += [
+        judged += [
             (job, len(jobs), answer)
             for job, answer in zip(mix.jobs, answers, strict=True)
             if only_family in (None, job.family)
         ]
-    return _errors(asked, figures)
-
-
-def together(parts: Sequence[Errors]) -> Errors:
-    return Errors(
-        tuple(name for part in parts for name in part.workloads),
-        tuple(size for part in parts for size in part.sizes),
-        *(
-            np.concatenate([getattr(part, field) for part in parts])
-            for field in ("latency", "predicted", "truth", "held")
-        ),
-    )
+    return _errors(judged, figures)
 
 
 def small_slice_fit(mixes: Sequence[MeasuredMix], figures: MeasuredSpeeds) -> dict[str, dict[str, float]]:
-    """Of the lines of `small_slices`, given the truth they start from: R², and the same on families left out."""
+    """Of the lines of `small`, given the truth they start from: R², and the same on families left out."""
     table = Table.of(mixes, figures)
     solo, speeds = table.means.solo, table.means.speeds
     seen = np.isfinite(solo)
     points = np.column_stack([np.exp(solo), speeds[:, 1:]])[seen]
     family = table.family_of_workload[seen]
     same, out = np.zeros((len(points), 2)), np.zeros((len(points), 2))
-    for one in np.unique(family):
-        mine = family == one
-        same[mine] = np.column_stack(_fitted(points)(points[mine, 0], points[mine, 1]))
-        out[mine] = np.column_stack(_fitted(points[~mine])(points[mine, 0], points[mine, 1]))
+    for left_out in np.unique(family):
+        its = family == left_out
+        same[its] = np.column_stack(_fitted(points)(points[its, 0], points[its, 1]))
+        out[its] = np.column_stack(_fitted(points[~its])(points[its, 0], points[its, 1]))
     return {
         name: {
-            "workloads": int(np.isfinite(points[:, at + 2]).sum()),
-            "r2": _r2(same[:, at], points[:, at + 2]),
-            "r2_family_out": _r2(out[:, at], points[:, at + 2]),
-            "mae_family_out": float(np.nanmean(np.abs(out[:, at] - points[:, at + 2]))),
+            "workloads": int(np.isfinite(points[:, column + 2]).sum()),
+            "r2": r2(same[:, column], points[:, column + 2]),
+            "r2_family_out": r2(out[:, column], points[:, column + 2]),
+            "mae_family_out": float(np.nanmean(np.abs(out[:, column] - points[:, column + 2]))),
         }
-        for at, name in enumerate(("2g", "1g"))
+        for column, name in enumerate(("2g", "1g"))
     }
 
 
@@ -121,22 +94,23 @@ def _fitted(points: Floats) -> SmallSlices:
     return fit_small([SmallPoint(*map(float, point)) for point in points])
 
 
-def _r2(guess: Floats, truth: Floats) -> float:
+def r2(guess: Floats, truth: Floats) -> float:
+    """The part of the variance that is explained; NaN where there is none."""
     known = np.isfinite(truth)
     off, around = guess[known] - truth[known], truth[known] - truth[known].mean()
     return 1.0 - float((off**2).sum()) / float((around**2).sum()) if around.any() else float("nan")
 
 
-def _errors(asked: Sequence[tuple[MeasuredJob, int, SliceSpeeds]], figures: MeasuredSpeeds) -> Errors:
-    speeds = np.array([[answer[slices] for slices in SLICES] for _, _, answer in asked])
-    truth = np.array([true_speeds(job, figures) for job, _, _ in asked])
+def _errors(judged: Sequence[tuple[MeasuredJob, int, SliceSpeeds]], figures: MeasuredSpeeds) -> Errors:
+    speeds = np.array([[answer[slices] for slices in SLICES] for _, _, answer in judged])
+    truth = np.array([true_speeds(job, figures) for job, _, _ in judged])
     guess = relative_latencies(speeds[:, :, 0])
-    measured = np.array([job.mig for job, _, _ in asked])
+    measured = np.array([job.mig for job, _, _ in judged])
     measured /= measured.max(axis=1, keepdims=True)
     held = np.where(np.isfinite(truth), (speeds[:, :, 1] <= truth) & (truth <= speeds[:, :, 2]), np.nan)
     return Errors(
-        tuple(job.workload for job, _, _ in asked),
-        tuple(size for _, size, _ in asked),
+        tuple(job.workload for job, _, _ in judged),
+        tuple(size for _, size, _ in judged),
         np.abs(guess - measured),
         speeds[:, :, 0],
         truth,

@@ -12,9 +12,9 @@ from functools import lru_cache
 from math import isfinite, log
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from gpuloom.perf.arrays import Floats, Ints
+
 MOST_JOBS = 7
 
 
@@ -92,7 +92,7 @@ def neighbours(mix: Mix) -> Floats:
 
 
 @lru_cache(maxsize=MOST_JOBS)
-def _all_but_one(size: int) -> NDArray[np.intp]:
+def _all_but_one(size: int) -> Ints:
     """A row for each job: the numbers of the others."""
     return np.array([[other for other in range(size) if other != row] for row in range(size)])
 

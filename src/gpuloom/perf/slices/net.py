@@ -2,7 +2,7 @@
 
 Layers of the DeepSets kind (Zaheer et al., 2017): embed each job, then a few rounds of "own state, the state of the
 whole mix, own input". Trained here with Adam on the absolute error, in numpy; some ten thousand weights in one vector,
-no framework. Knows arrays only: what the inputs and outputs mean is in `slice_training`.
+no framework. Knows arrays only: what the inputs and outputs mean is in `net_training`.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
-Counts = NDArray[np.intp]
-Layers = dict[str, Floats]
+from gpuloom.perf.arrays import Ints, Singles
+
+Layers = dict[str, Singles]
 ROUNDS = 3
 SEATS = 7
 """The state of a mix is the sum over its jobs divided by this, so that it also tells how many they are."""
@@ -36,7 +35,7 @@ class Recipe:
 class SetNet:
     """Weights as one vector, or one row for each of several networks; `layers` are named views into it."""
 
-    def __init__(self, inputs: int, width: int, outputs: int, weights: Floats | None = None) -> None:
+    def __init__(self, inputs: int, width: int, outputs: int, weights: Singles | None = None) -> None:
         self.shape = (inputs, width, outputs)
         sizes = dict(_shapes(inputs, width, outputs))
         total = sum(map(prod, sizes.values()))
@@ -44,11 +43,11 @@ class SetNet:
         if self.weights.shape[-1] != total:
             raise ValueError(f"a network of this shape has {total} weights, found {self.weights.shape[-1]}")
         self.layers: Layers = {}
-        at = 0
+        begin = 0
         for name, size in sizes.items():
             several = self.weights.shape[:-1]
-            self.layers[name] = self.weights[..., at : at + prod(size)].reshape(*several, *size)
-            at += prod(size)
+            self.layers[name] = self.weights[..., begin : begin + prod(size)].reshape(*several, *size)
+            begin += prod(size)
 
     @classmethod
     def random(cls, inputs: int, width: int, outputs: int, rng: np.random.Generator) -> "SetNet":
@@ -59,12 +58,12 @@ class SetNet:
                 layer[:] = rng.uniform(-1.0, 1.0, layer.shape) / np.sqrt(fan_in)
         return net
 
-    def __call__(self, rows: Floats) -> Floats:
+    def __call__(self, rows: Singles) -> Singles:
         """Outputs in (0, 1) of one mix, a row for each job; of several networks, their mean."""
         layers = self.layers
         several = self.weights.ndim > 1
 
-        def bias(name: str) -> Floats:
+        def bias(name: str) -> Singles:
             return layers[name][:, None, :] if several else layers[name]
 
         h = _swish(_swish(rows @ layers["in.w"] + bias("in.b"))[0] @ layers["in2.w"] + bias("in2.b"))[0]
@@ -76,8 +75,8 @@ class SetNet:
 
 
 def train(
-    mixes: list[Floats],
-    targets: list[Floats],
+    mixes: list[Singles],
+    targets: list[Singles],
     recipe: Recipe,
     rng: np.random.Generator,
     tick: Callable[[], None] = lambda: None,
@@ -117,26 +116,26 @@ def _shapes(inputs: int, width: int, outputs: int) -> Iterator[tuple[str, tuple[
 class Segments:
     """Which rows belong to which mix."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: Ints) -> None:
         self.starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
         self.owner = np.repeat(np.arange(len(counts)), counts)
 
-    def pooled(self, h: Floats) -> Floats:
+    def pooled(self, h: Singles) -> Singles:
         return np.asarray(np.add.reduceat(h, self.starts, axis=0) / SEATS, np.float32)
 
 
-def _sigmoid(z: Floats) -> Floats:
+def _sigmoid(z: Singles) -> Singles:
     return np.asarray(1.0 / (1.0 + np.exp(-np.clip(z, -60.0, 60.0))), np.float32)
 
 
-def _swish(z: Floats) -> tuple[Floats, Floats]:
+def _swish(z: Singles) -> tuple[Singles, Singles]:
     """z * sigmoid(z) and its slope."""
     s = _sigmoid(z)
     value = z * s
     return value, np.asarray(s + value * (1.0 - s), np.float32)
 
 
-def _forward(layers: Layers, x: Floats, mixes: Segments) -> tuple[Floats, list[tuple[Floats, Floats]]]:
+def _forward(layers: Layers, x: Singles, mixes: Segments) -> tuple[Singles, list[tuple[Singles, Singles]]]:
     """The output, and of every hidden layer its state and slope."""
     kept = [_swish(x @ layers["in.w"] + layers["in.b"])]
     kept.append(_swish(kept[-1][0] @ layers["in2.w"] + layers["in2.b"]))
@@ -148,11 +147,11 @@ def _forward(layers: Layers, x: Floats, mixes: Segments) -> tuple[Floats, list[t
     return _sigmoid(kept[-1][0] @ layers["out2.w"] + layers["out2.b"]), kept
 
 
-def backward(layers: Layers, gradient: Layers, x: Floats, y: Floats, mixes: Segments) -> None:
+def backward(layers: Layers, gradient: Layers, x: Singles, y: Singles, mixes: Segments) -> None:
     """Fills in the gradient of the mean absolute error."""
     out, kept = _forward(layers, x, mixes)
 
-    def through(name: str, inputs: Floats, delta: Floats) -> Floats:
+    def through(name: str, inputs: Singles, delta: Singles) -> Singles:
         gradient[name][:] = inputs.T @ delta
         return delta @ layers[name].T
 

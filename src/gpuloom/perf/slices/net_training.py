@@ -1,4 +1,4 @@
-"""Training the networks for known families (`slices.Familiar`) from measured mixes.
+"""Training the networks for known families (`predictor.Familiar`) from measured mixes.
 
 Each network leaves out another tenth of the mixes; its errors on those are what the intervals are made of, so nothing
 is judged on what it was trained on. Every mix is shown twice, with its gauge and without, so that the networks can do
@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.slices.intervals import crowd_of, spread_of_known
-from gpuloom.perf.slices.mix import Floats, Mix, net_inputs
-from gpuloom.perf.slices.net import Floats as Singles
+from gpuloom.perf.arrays import Floats, Singles
+from gpuloom.perf.slices.intervals import crowd_of, intervals_of_known
+from gpuloom.perf.slices.mix import Mix, net_inputs
 from gpuloom.perf.slices.net import Recipe, SetNet, train
 from gpuloom.perf.slices.predictor import Familiar, relative_latencies, speeds_from
 from gpuloom.perf.slices.small import SmallSlices
@@ -29,8 +29,8 @@ class Shown(NamedTuple):
     """A mix as it is shown to a network."""
 
     mix: Mix
-    at: int
-    """Its number in the table."""
+    number: int
+    """In the table."""
     as_measured: bool
     """Else it is the twin without the gauge."""
 
@@ -41,33 +41,33 @@ def train_familiar(
     if len(table.mixes) < TENTHS:
         raise InputError(f"too few mixes to train on: found {len(table.mixes)}, expected hundreds")
     shown = _shown(table.mixes)
-    inputs = [net_inputs(one.mix) for one in shown]
+    inputs = [net_inputs(shown_mix.mix) for shown_mix in shown]
     rows = np.concatenate(inputs)
     mean, scale = rows.mean(axis=0), rows.std(axis=0) + 1e-6
     scaled = [((x - mean) / scale).astype(np.float32) for x in inputs]
     targets = _targets(table)
     tenth = rng.permutation(len(table.mixes)) % TENTHS
     nets: list[SetNet] = []
-    asked: list[tuple[Shown, Floats]] = []
+    answers: list[tuple[Shown, Floats]] = []
     for member in range(members):
-        out = [tenth[one.at] == member % TENTHS for one in shown]
+        out = [tenth[shown_mix.number] == member % TENTHS for shown_mix in shown]
         kept = [i for i, left_out in enumerate(out) if not left_out]
-        nets.append(train([scaled[i] for i in kept], [targets[shown[i].at] for i in kept], recipe, rng, tick))
-        asked += [
+        nets.append(train([scaled[i] for i in kept], [targets[shown[i].number] for i in kept], recipe, rng, tick))
+        answers += [
             (shown[i], speeds_from(nets[-1](scaled[i]).astype(np.float64), small))
             for i, left_out in enumerate(out)
             if left_out
         ]
     stacked = SetNet(*nets[0].shape, np.stack([net.weights for net in nets]))
-    return _judged(table, asked, stacked, mean, scale)
+    return _judged(table, answers, stacked, mean, scale)
 
 
 def _shown(mixes: Sequence[Mix]) -> list[Shown]:
     return [
-        one
-        for at, mix in enumerate(mixes)
-        for one in (Shown(mix, at, True), Shown(mix.without_gauge(), at, False))
-        if one.as_measured or not mix.bare
+        shown_mix
+        for number, mix in enumerate(mixes)
+        for shown_mix in (Shown(mix, number, True), Shown(mix.without_gauge(), number, False))
+        if shown_mix.as_measured or not mix.bare
     ]
 
 
@@ -76,13 +76,17 @@ def _targets(table: Table) -> list[Singles]:
     return np.split(rows.astype(np.float32), table.ends)
 
 
-def _judged(table: Table, asked: Sequence[tuple[Shown, Floats]], nets: SetNet, mean: Floats, scale: Floats) -> Familiar:
+def _judged(
+    table: Table, answers: Sequence[tuple[Shown, Floats]], nets: SetNet, mean: Floats, scale: Floats
+) -> Familiar:
     """With the intervals and the error that follow from the answers on mixes left out."""
     truth = np.split(table.speeds, table.ends)
-    crowds = np.concatenate([[crowd_of(one.mix)] * one.mix.size for one, _ in asked])
-    spread = spread_of_known(
-        crowds, np.concatenate([speeds for _, speeds in asked]), np.concatenate([truth[one.at] for one, _ in asked])
+    crowds = np.concatenate([[crowd_of(shown.mix)] * shown.mix.size for shown, _ in answers])
+    intervals = intervals_of_known(
+        crowds,
+        np.concatenate([speeds for _, speeds in answers]),
+        np.concatenate([truth[shown.number] for shown, _ in answers]),
     )
-    measured = [(speeds, truth[one.at]) for one, speeds in asked if one.as_measured]
+    measured = [(speeds, truth[shown.number]) for shown, speeds in answers if shown.as_measured]
     guess, right = (relative_latencies(np.concatenate(part)) for part in zip(*measured, strict=True))
-    return Familiar(nets, mean, scale, spread, float(np.abs(guess - right).mean()))
+    return Familiar(nets, mean, scale, intervals, float(np.abs(guess - right).mean()))

@@ -1,10 +1,10 @@
 """MISO's predictor (SoCC'22): from a mix's speeds under MPS to each job's relative speed on every MIG slice.
 
 Two ways, because there are two kinds of job. One of a model that the weights were trained on is recognised by small
-networks that look at the whole mix (`set_net`): mean error of relative latency on 7g, 4g and 3g about 0.015. Any other
-follows the smooth trend of what was measured (`solo`): about 0.035. 2g and 1g come from `small_slices`, the 90 %
-intervals from errors on what was left out (`spread`). Weights are for the A100-40GB; docs/predictor.md states the
-errors in full, with the command that computes them. Pure: weights are passed in (their file: `work.predictor_weights`).
+networks that look at the whole mix (`net`): mean error of relative latency on 7g, 4g and 3g about 0.015. Any other
+follows the smooth trend of what was measured (`trend`): about 0.035. 2g and 1g come from `small`, the 90 % intervals
+from errors on what was left out (`intervals`). Weights are for the A100-40GB; docs/predictor.md states the errors in
+full, with the command that computes them. Pure: weights are passed in (`work.measured.predictor_weights` reads them).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import base_profiles, find
 from gpuloom.gpus.model import GpuModel
-from gpuloom.perf.slices.intervals import SLICES, Spread, crowd_of
-from gpuloom.perf.slices.mix import Floats, Mix, MpsSpeeds, as_mix, net_inputs
+from gpuloom.perf.arrays import Floats
+from gpuloom.perf.slices.intervals import SLICES, Intervals, crowd_of
+from gpuloom.perf.slices.mix import Mix, MpsSpeeds, as_mix, net_inputs
 from gpuloom.perf.slices.net import SetNet
 from gpuloom.perf.slices.small import SmallSlices
 from gpuloom.perf.slices.trend import SoloModel
@@ -26,8 +27,8 @@ from gpuloom.perf.speed import Estimate
 
 MEASURED_MODEL = find("A100-40GB")
 WHOLE = 7
-NET_INPUTS, NET_OUTPUTS = 6, 3
-"""Outputs: latency on 7g and on 4g relative to 3g, and the solo share (`small_slices`)."""
+NET_OUTPUTS = 3
+"""Latency on 7g and on 4g relative to 3g, and the solo share (`small`)."""
 SLOWEST = 0.01
 
 
@@ -53,7 +54,7 @@ class Familiar:
     nets: SetNet
     mean: Floats
     scale: Floats
-    spread: Spread
+    intervals: Intervals
     mae: float
     """Mean error of relative latency of one network on mixes that it left out; the mean of all does better."""
 
@@ -70,7 +71,7 @@ class SlicePredictor:
     """Models that were trained on."""
     solo: SoloModel
     small: SmallSlices
-    spread: Spread
+    intervals: Intervals
     """Of jobs of other models."""
     familiar: Familiar | None = None
     """None: every job is treated as one of a model that nobody has measured."""
@@ -84,16 +85,16 @@ class SlicePredictor:
             )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """For a file; the networks in half precision, which changes a speed by less than 0.001."""
+        """For a file, which calls intervals `spread`; networks in half precision change a speed by less than 0.001."""
         parts: list[tuple[str, Mapping[str, NDArray[Any]]]] = [
             ("solo.", self.solo.to_arrays()),
-            ("spread.", self.spread.to_arrays()),
+            ("spread.", self.intervals.to_arrays()),
         ]
         if self.familiar is not None:
             nets = self.familiar.nets
             shape = {"shape": np.array(nets.shape), "weights": nets.weights.astype(np.float16)}
             inputs = {"mean": self.familiar.mean, "scale": self.familiar.scale, "mae": np.array(self.familiar.mae)}
-            parts += [("nets.", shape | inputs), ("nets.spread.", self.familiar.spread.to_arrays())]
+            parts += [("nets.", shape | inputs), ("nets.spread.", self.familiar.intervals.to_arrays())]
         named = {prefix + name: array for prefix, arrays in parts for name, array in arrays.items()}
         return named | {"families": np.array(sorted(self.families)), "small": self.small.coefficients}
 
@@ -106,13 +107,13 @@ class SlicePredictor:
         if "nets.weights" in arrays:
             inputs, width, outputs = map(int, arrays["nets.shape"])
             nets = SetNet(inputs, width, outputs, arrays["nets.weights"].astype(np.float32))
-            spread = Spread.from_arrays(part("nets.spread."))
-            familiar = Familiar(nets, arrays["nets.mean"], arrays["nets.scale"], spread, float(arrays["nets.mae"]))
+            intervals = Intervals.from_arrays(part("nets.spread."))
+            familiar = Familiar(nets, arrays["nets.mean"], arrays["nets.scale"], intervals, float(arrays["nets.mae"]))
         return cls(
             frozenset(map(str, arrays["families"])),
             SoloModel.from_arrays(part("solo.")),
             SmallSlices(arrays["small"]),
-            Spread.from_arrays(part("spread.")),
+            Intervals.from_arrays(part("spread.")),
             familiar,
             model,
         )
@@ -134,9 +135,9 @@ class SlicePredictor:
         return speeds_from(outputs, self.small)
 
     def _answer(self, job: MpsSpeeds, familiar: bool, values: Floats, crowd: int) -> SliceSpeeds:
-        spread = self.familiar.spread if familiar and self.familiar is not None else self.spread
+        intervals = self.familiar.intervals if familiar and self.familiar is not None else self.intervals
         every = {WHOLE: Estimate(1.0, 1.0, 1.0)}
-        every |= {slices: spread(crowd, at, float(values[at])) for at, slices in enumerate(SLICES)}
+        every |= {slices: intervals(crowd, row, float(values[row])) for row, slices in enumerate(SLICES)}
         need_mib = job.mem_mib or 0
         fits = [profile for profile in self.model.profiles if profile.mem_mib >= need_mib]
         base = {profile.slices for profile in base_profiles(self.model) if profile.mem_mib >= need_mib}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.slices.mix import Floats
+from gpuloom.perf.arrays import Floats
 
 SLOWEST = 0.01
 FEWEST = 4
@@ -42,12 +42,12 @@ class SmallSlices:
 
 def fit_small(points: Sequence[SmallPoint]) -> SmallSlices:
     share, on_3g, on_2g, on_1g = np.array(points).T
-    one = np.ones_like(share)
+    ones = np.ones_like(share)
     return SmallSlices(
         np.array(
             [
-                _line(np.column_stack([one, share, on_3g]), on_2g),
-                [*_line(np.column_stack([one, share]), on_1g), 0.0],
+                _line(np.column_stack([ones, share, on_3g]), on_2g),
+                [*_line(np.column_stack([ones, share]), on_1g), 0.0],
             ]
         )
     )

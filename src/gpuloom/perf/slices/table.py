@@ -9,16 +9,14 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gpuloom.perf.arrays import Bools, Floats, Ints
 from gpuloom.perf.slices.intervals import SLICES
-from gpuloom.perf.slices.mix import Floats, Mix, MpsSpeeds, as_mix, neighbours
-from gpuloom.perf.slices.trend import Ints
+from gpuloom.perf.slices.mix import Mix, MpsSpeeds, as_mix, neighbours
 from gpuloom.work.measured.figures import WorkloadFigures
 from gpuloom.work.measured.mps_mixes import MeasuredJob, MeasuredMix, family_of
 
 MeasuredSpeeds = Mapping[str, WorkloadFigures]
-Bools = NDArray[np.bool_]
 
 
 def probe_of(job: MeasuredJob, mem_mib: int | None = None, *, tell_family: bool = True) -> MpsSpeeds:
@@ -81,13 +79,13 @@ class Table:
 
     @cached_property
     def workload(self) -> Ints:
-        number = {name: at for at, name in enumerate(self.workloads)}
-        return np.array([number[job.workload] for job in self.jobs])
+        numbers = {name: number for number, name in enumerate(self.workloads)}
+        return np.array([numbers[job.workload] for job in self.jobs])
 
     @cached_property
     def family(self) -> Ints:
-        number = {name: at for at, name in enumerate(self.families)}
-        return np.array([number[job.family] for job in self.jobs])
+        numbers = {name: number for number, name in enumerate(self.families)}
+        return np.array([numbers[job.family] for job in self.jobs])
 
     @cached_property
     def family_of_workload(self) -> Ints:
@@ -122,12 +120,12 @@ class Table:
 
     @cached_property
     def means(self) -> "Means":
-        mine = [self.workload == at for at in range(len(self.workloads))]
-        alone = [self.inputs[rows & (self.sizes == 1), 0] for rows in mine]
+        rows_of = [self.workload == number for number in range(len(self.workloads))]
+        alone = [self.inputs[rows & (self.sizes == 1), 0] for rows in rows_of]
         return Means(
             np.array([slowdowns.mean() if len(slowdowns) else np.nan for slowdowns in alone]),
-            np.array([self.latencies[rows].mean(axis=0) for rows in mine]),
-            np.array([self.speeds[rows].mean(axis=0) for rows in mine]),
+            np.array([self.latencies[rows].mean(axis=0) for rows in rows_of]),
+            np.array([self.speeds[rows].mean(axis=0) for rows in rows_of]),
         )
 
 

@@ -1,4 +1,4 @@
-"""Training the predictor of `slices` from measured mixes: the trend here, the networks in `net_training`.
+"""Training the `predictor` from measured mixes: the trend here, the networks in `net_training`.
 
 Nothing is judged on what it was trained on. The smoothness of the trend and the intervals for unknown families come
 from leaving each family out in turn: mixes that contain it are not trained on, and its jobs are predicted. Solo
@@ -12,13 +12,14 @@ from itertools import product
 import numpy as np
 
 from gpuloom.errors import InputError
-from gpuloom.perf.slices.intervals import Spread, crowd_of, spread_of_strangers
-from gpuloom.perf.slices.mix import MOST_JOBS, Floats
+from gpuloom.perf.arrays import Bools, Floats
+from gpuloom.perf.slices.intervals import Intervals, crowd_of, intervals_of_strangers
+from gpuloom.perf.slices.mix import MOST_JOBS
 from gpuloom.perf.slices.net import Recipe
 from gpuloom.perf.slices.net_training import MEMBERS, Tick, train_familiar
 from gpuloom.perf.slices.predictor import SlicePredictor, speeds_from, trend_outputs
 from gpuloom.perf.slices.small import SmallPoint, SmallSlices, fit_small
-from gpuloom.perf.slices.table import Bools, MeasuredSpeeds, Table
+from gpuloom.perf.slices.table import MeasuredSpeeds, Table
 from gpuloom.perf.slices.trend import Ridges, Smoothness, SoloModel, Trend, fit_ridges, fit_trend
 from gpuloom.work.measured.mps_mixes import MeasuredMix
 
@@ -40,9 +41,9 @@ def train(
 ) -> SlicePredictor:
     """Networks and trend. `tick` is called members x epochs times."""
     table = Table.of(mixes, figures)
-    solo, small, spread = _train_trend(table)
+    solo, small, intervals = _train_trend(table)
     familiar = train_familiar(table, small, rng, recipe or RECIPE, members, tick)
-    return SlicePredictor(frozenset(table.families), solo, small, spread, familiar)
+    return SlicePredictor(frozenset(table.families), solo, small, intervals, familiar)
 
 
 def train_trend(
@@ -50,11 +51,11 @@ def train_trend(
 ) -> SlicePredictor:
     """The trend alone, in a second. Without a family, nothing is used of a mix in which it takes part."""
     table = Table.of([mix for mix in mixes if without_family not in mix.families], figures)
-    solo, small, spread = _train_trend(table)
-    return SlicePredictor(frozenset(table.families), solo, small, spread)
+    solo, small, intervals = _train_trend(table)
+    return SlicePredictor(frozenset(table.families), solo, small, intervals)
 
 
-def _train_trend(table: Table) -> tuple[SoloModel, SmallSlices, Spread]:
+def _train_trend(table: Table) -> tuple[SoloModel, SmallSlices, Intervals]:
     alone = {int(family) for family in table.family_of_workload[np.isfinite(table.means.solo)]}
     if len(alone) < FEWEST_FAMILIES:
         raise InputError(
@@ -72,14 +73,14 @@ def choose_smoothness(table: Table) -> Smoothness:
     errors: dict[Smoothness, list[float]] = {}
     for strength, family in product(RIDGES, range(len(table.families))):
         ridges = _step_one(table, table.without(family), strength)
-        known, mine = table.family_of_workload != family, table.family == family
-        solo = _solo(table, mine, *ridges)
+        known, out = table.family_of_workload != family, table.family == family
+        solo = _solo(table, out, *ridges)
         for length, noise in product(LENGTHS, NOISES):
             smoothness = Smoothness(strength, length, noise)
             on_7g, on_4g = _step_two(table, known, smoothness)(solo).T
             on_7g = np.clip(on_7g, 0.0, 1.0)
             guess = np.column_stack([on_7g, np.clip(on_4g, on_7g, 1.0)])
-            errors.setdefault(smoothness, []).append(float(np.abs(guess - table.latencies[mine]).mean()))
+            errors.setdefault(smoothness, []).append(float(np.abs(guess - table.latencies[out]).mean()))
     return min(errors, key=lambda smoothness: sum(errors[smoothness]))
 
 
@@ -106,36 +107,36 @@ def _step_two(table: Table, workloads: Bools, smoothness: Smoothness) -> Trend:
 
 def _solo(table: Table, rows: Bools, gauged: Ridges, bare: Ridges, use_gauge: bool = True) -> Floats:
     """Estimated solo slowdown of those rows."""
-    found = table.inputs[:, 0].copy()
+    solo = table.inputs[:, 0].copy()
     for size in range(2, MOST_JOBS + 1):
         crowded = rows & (table.sizes == size)
         seen = crowded & table.gauged if use_gauge else np.zeros_like(crowded)
-        found[seen] = gauged(size, table.inputs[seen])
-        found[crowded & ~seen] = bare(size, table.inputs[crowded & ~seen, :-2])
-    return found[rows]
+        solo[seen] = gauged(size, table.inputs[seen])
+        solo[crowded & ~seen] = bare(size, table.inputs[crowded & ~seen, :-2])
+    return solo[rows]
 
 
 def _small(table: Table, workloads: Bools) -> SmallSlices:
     known = np.flatnonzero(workloads & np.isfinite(table.means.solo))
     return fit_small(
-        [SmallPoint(float(np.exp(table.means.solo[at])), *map(float, table.means.speeds[at, 1:])) for at in known]
+        [SmallPoint(float(np.exp(table.means.solo[row])), *map(float, table.means.speeds[row, 1:])) for row in known]
     )
 
 
-def _strangers(table: Table, smoothness: Smoothness) -> Spread:
+def _strangers(table: Table, smoothness: Smoothness) -> Intervals:
     """Errors on each family by a model that has not seen it, with the gauge and without."""
     crowd = np.array([crowd_of(mix) for mix in table.mixes for _ in range(mix.size)])
     crowd_if_bare = np.array([crowd_of(mix.without_gauge()) for mix in table.mixes for _ in range(mix.size)])
     crowds, families, predicted, truth = [], [], [], []
     for family in range(len(table.families)):
-        known, mine = table.family_of_workload != family, table.family == family
+        known, out = table.family_of_workload != family, table.family == family
         model, small = _fit(table, table.without(family), known, smoothness), _small(table, known)
         for use_gauge in (True, False):
-            solo = _solo(table, mine, model.gauged, model.bare, use_gauge)
+            solo = _solo(table, out, model.gauged, model.bare, use_gauge)
             predicted.append(speeds_from(trend_outputs(model, solo), small))
-            truth.append(table.speeds[mine])
-            crowds.append((crowd if use_gauge else crowd_if_bare)[mine])
-            families.append(table.family[mine])
-    return spread_of_strangers(
+            truth.append(table.speeds[out])
+            crowds.append((crowd if use_gauge else crowd_if_bare)[out])
+            families.append(table.family[out])
+    return intervals_of_strangers(
         np.concatenate(crowds), np.concatenate(families), np.concatenate(predicted), np.concatenate(truth)
     )

@@ -11,20 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuloom.errors import InputError
-from gpuloom.perf.slices.mix import Floats, Mix, ridge_inputs
+from gpuloom.perf.arrays import Floats, Ints
+from gpuloom.perf.slices.mix import Mix, ridge_inputs
 
 FEWEST_ROWS = 30
 """Of a number of jobs with fewer rows than this, the regression of the nearest number is used."""
 PRIOR_VARIANCE = 0.03
-Ints = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
 class Smoothness:
-    """What is chosen by leaving one more family out (`slice_training`)."""
+    """What is chosen by leaving one more family out (`training.choose_smoothness`)."""
 
     ridge: float = 10.0
     length: float = 0.5
@@ -43,9 +42,9 @@ class Ridges:
     constant: Floats
 
     def __call__(self, size: int, inputs: Floats) -> Floats:
-        at = min(size - 2, len(self.mean) - 1)
-        products = quadratic((inputs - self.mean[at]) / self.scale[at])
-        return np.asarray(products @ self.coefficients[at] + self.constant[at])
+        row = min(size - 2, len(self.mean) - 1)
+        products = quadratic((inputs - self.mean[row]) / self.scale[row])
+        return np.asarray(products @ self.coefficients[row] + self.constant[row])
 
 
 @dataclass(frozen=True, slots=True)

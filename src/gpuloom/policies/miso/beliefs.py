@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Container, MutableMapping
 from typing import Any, NamedTuple
 
+from gpuloom.contract.view import Estimates, JobView, Phase, View
 from gpuloom.gpus.model import GpuModel
 from gpuloom.perf.slices.memory import RunMemory, fingerprint
-from gpuloom.policies.contract import Estimate, Estimates, JobView, Phase, View
+from gpuloom.perf.speed import Estimate
 
 PRIOR = {7: (1.0, 1.0), 4: (0.57, 0.97), 3: (0.51, 0.95), 2: (0.30, 0.85), 1: (0.16, 0.65)}
 """Range of the relative speed by compute slices (of seven), before anything is known: 9 in 10 measured workloads."""

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from gpuloom.contract.view import Estimates
 from gpuloom.gpus import layouts
 from gpuloom.gpus.model import GpuModel
 from gpuloom.policies.assignment import best_assignment
-from gpuloom.policies.contract import Estimates
 
 Speeds = Callable[[int, GpuModel], Estimates]
 """Of a kind of job: what it is believed to do on each profile of that GPU that is for it."""
@@ -31,7 +31,9 @@ Seats = tuple[Seat, ...]
 """Sorted, so that the same jobs are found again whatever their order."""
 
 
-class Cut(NamedTuple):
+class Seating(NamedTuple):
+    """Who gets which profile of a cut, and what that costs."""
+
     lost_s: float
     profiles: tuple[str, ...]
     """One for each seat, in order."""
@@ -41,31 +43,31 @@ class CutBook:
     def __init__(self, speeds: Speeds, horizon_s: float, move_s: float, *, every_layout: bool = True) -> None:
         self._speeds, self._horizon_s, self._move_s = speeds, horizon_s, move_s
         self._every_layout = every_layout
-        self._cuts: dict[tuple[str, Seats], list[Cut]] = {}
+        self._seatings: dict[tuple[str, Seats], list[Seating]] = {}
         self._losses: dict[tuple[str, Seat], Mapping[str, float]] = {}
 
-    def cuts(self, model: GpuModel, seats: Seats) -> list[Cut]:
+    def seatings(self, model: GpuModel, seats: Seats) -> list[Seating]:
         """The best assignment for each multiset of slices that has room for all, the best first."""
         key = (model.name, seats)
-        found = self._cuts.get(key)
+        found = self._seatings.get(key)
         if found is None:
-            if len(self._cuts) > MOST_KEPT:
+            if len(self._seatings) > MOST_KEPT:
                 self.forget()
             losses = [self._losses_of(model, seat) for seat in seats]
             layouts_of_n = slices_by_count(model, self._every_layout).get(len(seats), ())
             assigned = [best_assignment(losses, profiles) for profiles in layouts_of_n]
-            found = self._cuts[key] = sorted(Cut(*best) for best in assigned if best is not None)
+            found = self._seatings[key] = sorted(Seating(*best) for best in assigned if best is not None)
         return found
 
     def lost_s(self, model: GpuModel, seats: Seats) -> float | None:
         """What these jobs lose on this GPU over the horizon; None if they do not all fit."""
         if not seats:
             return 0.0
-        cuts = self.cuts(model, seats)
-        return cuts[0].lost_s if cuts else None
+        seatings = self.seatings(model, seats)
+        return seatings[0].lost_s if seatings else None
 
     def forget(self) -> None:
-        self._cuts.clear()
+        self._seatings.clear()
         self._losses.clear()
 
     def _losses_of(self, model: GpuModel, seat: Seat) -> Mapping[str, float]:

@@ -1,7 +1,7 @@
 """MISO's Oracle: the published rules with the true speeds, and so without a probe. The authors' own upper bound."""
 
+from gpuloom.contract.view import JobView
 from gpuloom.gpus.model import GpuModel
-from gpuloom.policies.contract import JobView
 from gpuloom.policies.miso.rules import MisoRules, Speeds
 
 

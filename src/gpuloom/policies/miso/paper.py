@@ -1,7 +1,8 @@
 """MISO as published (SoCC'22): a new mix runs together under MPS for a moment, the probe predicts, then one cut."""
 
+from gpuloom.contract.plan import Reason
+from gpuloom.contract.view import JobView, View
 from gpuloom.gpus.model import GpuModel
-from gpuloom.policies.contract import JobView, Reason, View
 from gpuloom.policies.miso.rules import MisoRules, Speeds
 from gpuloom.policies.slicing import Draft, share_whole
 

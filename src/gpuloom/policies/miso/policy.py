@@ -3,17 +3,19 @@
 What it does beyond the paper: all legal layouts; placement and migration by marginal gain over all GPUs; no probe for
 a workload that is known, or where no answer could change the cut; a cut is changed when what jobs report shows that
 another pays; instances that stay keep running; nobody is held up by a job that does not fit, for a bounded time; jobs
-that are short, or may be, come first; priorities; speed floors. `miso_tuning` can turn off all but the last two.
+that are short, or may be, come first; priorities; speed floors. `tuning` can turn off all but the last two.
 """
 
 from bisect import insort
 from typing import NamedTuple
 
+from gpuloom.contract.plan import Plan, Reason
+from gpuloom.contract.policy import Policy, When
+from gpuloom.contract.view import Estimates, JobView, Phase, View
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.model import GpuModel
-from gpuloom.policies.contract import Estimates, JobView, Phase, Plan, Reason, View, When
 from gpuloom.policies.miso.beliefs import Alike, Beliefs
-from gpuloom.policies.miso.cuts import Cut, CutBook, Seat, Seats
+from gpuloom.policies.miso.cuts import CutBook, Seat, Seating, Seats
 from gpuloom.policies.miso.tuning import without
 from gpuloom.policies.slicing import (
     Draft,
@@ -44,10 +46,9 @@ class Sitter(NamedTuple):
     profile: str
 
 
-class Miso:
+class Miso(Policy):
     """Ours: marginal-gain placement and migration, all layouts, probes only where the answer could matter."""
 
-    told: frozenset[str] = frozenset()
     uses_mps = True
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
@@ -261,7 +262,7 @@ class Miso:
     def _settle(self, view: View, gpu: int, residents: list[str], draft: Draft) -> None:
         """Cut for these, or probe them first. If they sit well as they are, nothing changes."""
         residents.sort(key=lambda job_id: self._seat(gpu, job_id))
-        options = self._cuts.cuts(view.cluster.gpus[gpu].model, self._seats(draft, gpu))
+        options = self._cuts.seatings(view.cluster.gpus[gpu].model, self._seats(draft, gpu))
         if not options:  # somebody needs more than it said, or than was believed
             residents.sort(key=list(view.jobs).index)
             pause_youngest(view, gpu, residents, draft)
@@ -285,7 +286,7 @@ class Miso:
             Reason(job_id, f"GPU {gpu} {profile}", why, best.lost_s, others) for job_id, profile in wanted.items()
         ]
 
-    def _is_worth_a_probe(self, view: View, gpu: int, residents: list[str], options: list[Cut]) -> bool:
+    def _is_worth_a_probe(self, view: View, gpu: int, residents: list[str], options: list[Seating]) -> bool:
         """Could knowing more change the cut, and by more than the probe costs?
 
         The most that another cut could be better: every unknown job at the far ends of its intervals.

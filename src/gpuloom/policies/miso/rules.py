@@ -5,13 +5,15 @@ whose jobs changed is cut anew into exactly as many slices as it has jobs, with 
 those the authors knew: all maximal ones but 4g+3g. A job that wants whole GPUs gets empty ones, uncut.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
+from gpuloom.contract.plan import Plan, Reason
+from gpuloom.contract.policy import Policy
+from gpuloom.contract.view import JobView, View
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.model import GpuModel
 from gpuloom.policies.assignment import best_assignment
-from gpuloom.policies.contract import ON_EVENTS, JobView, Plan, Reason, View
 from gpuloom.policies.miso.cuts import slices_by_count
 from gpuloom.policies.slicing import Draft, cut_for, draft_of, give_whole, is_settled, pause_youngest, require_mig, show
 from gpuloom.work.model import Kind
@@ -20,11 +22,8 @@ Speeds = Mapping[str, float]
 """Relative speed on each profile; a profile that is absent lacks the memory."""
 
 
-class MisoRules(ABC):
-    told: frozenset[str] = frozenset()
-
+class MisoRules(Policy):
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
-        self.when = ON_EVENTS
         require_mig(cluster)
         self.tables = {gpu.model.name: slices_by_count(gpu.model, every_layout=False) for gpu in cluster.gpus}
 

@@ -9,14 +9,17 @@ from math import ceil
 
 import numpy as np
 
+from gpuloom.contract.plan import NO_CHANGE, Plan, Reason
+from gpuloom.contract.policy import Policy, When
+from gpuloom.contract.view import JobView, View
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
-from gpuloom.perf.goodput.goodput import Floats, best_goodput
+from gpuloom.perf.arrays import Floats, Ints
+from gpuloom.perf.goodput.goodput import best_goodput
 from gpuloom.perf.goodput.model import GoodputModel
-from gpuloom.policies.contract import NO_CHANGE, JobView, Plan, Reason, View, When
 from gpuloom.policies.placing import describe, usable_gpus
-from gpuloom.policies.pollux.search import Bytes, Ints, Problem, Search, padded
+from gpuloom.policies.pollux.search import Bytes, Problem, Search, padded
 from gpuloom.work.model import Kind
 
 ROUND_S = 60.0
@@ -25,8 +28,7 @@ NEVER_ZERO = 1e-3
 """Added to every scaled speed-up, so that a job without GPUs costs much, but not everything."""
 
 
-class Pollux:
-    told: frozenset[str] = frozenset()
+class Pollux(Policy):
     adaptive = True
     """Jobs choose their batch themselves."""
 

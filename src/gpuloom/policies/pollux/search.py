@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuloom.perf.arrays import Bools, Floats
+
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 MEMBERS = 100
 GENERATIONS = 100

@@ -41,13 +41,14 @@ Options = Mapping[int, Option]
 
 
 def fitting(points: Sequence[MigPoint], service: Service, model: GpuModel) -> tuple[MigPoint, ...]:
-    """Those that keep what the service states: its largest batch, and memory for each process in the instance."""
+    """On sizes that the GPU has, those that keep what the service states: its largest batch, memory a process."""
     room_mib = {profile.slices: profile.mem_mib for profile in base_profiles(model)}
     return tuple(
         point
         for point in points
         if point.batch <= (service.max_batch or point.batch)
-        and point.processes * (service.mem_mib or 0) <= room_mib.get(point.slices, 0)
+        and point.slices in room_mib
+        and point.processes * (service.mem_mib or 0) <= room_mib[point.slices]
     )
 
 
@@ -73,18 +74,22 @@ def by_queue(points: Sequence[MigPoint], slo_ms: float, percent: float = 99.0) -
     best: dict[int, Option] = {}
     times = {shape: batch_times(points, *shape) for shape in {(point.slices, point.processes) for point in points}}
     in_time = [point for point in points if point.latency_ms < slo_ms]
-    for point in sorted(in_time, key=lambda one: (2.0 * one.latency_ms > slo_ms, -one.rps, one.batch, one.processes)):
-        mine, batching = times[point.slices, point.processes], Batching(point.batch)
-        at_most_rps = mine.capacity_per_s(batching) * point.processes
+    for point in sorted(in_time, key=partial(_likely_best, slo_ms)):
+        process, batching = times[point.slices, point.processes], Batching(point.batch)
+        at_most_rps = process.capacity_per_s(batching) * point.processes
         if point.slices in best and MOST_LOAD * at_most_rps <= best[point.slices].rps:
             continue
-        ask = partial(_percentile_ms, mine.up_to(batching), batching, percent)
+        ask = partial(_percentile_ms, process.up_to(batching), batching, percent)
         if point.slices in best and ask(best[point.slices].rps / point.processes) > slo_ms:
             continue
-        rps = min(highest_rate_per_s(mine, batching, slo_ms, percent) * point.processes, MOST_LOAD * at_most_rps)
+        rps = min(highest_rate_per_s(process, batching, slo_ms, percent) * point.processes, MOST_LOAD * at_most_rps)
         if rps > 0 and (point.slices not in best or rps > best[point.slices].rps):
             best[point.slices] = Option(point.slices, point.batch, point.processes, rps, ask)
     return best
+
+
+def _likely_best(slo_ms: float, point: MigPoint) -> tuple[bool, float, int, int]:
+    return 2.0 * point.latency_ms > slo_ms, -point.rps, point.batch, point.processes
 
 
 def _percentile_ms(times: BatchTimes, batching: Batching, percent: float, rate_rps: float) -> float:
@@ -96,8 +101,8 @@ def batch_times(points: Sequence[MigPoint], slices: int, processes: int) -> Batc
 
     It is busy for as long as the throughput says, and answers after the latency, which may be written in whole ms only.
     """
-    mine = sorted((p.batch, p.latency_ms, p.each_rps) for p in points if (p.slices, p.processes) == (slices, processes))
-    batches, latency_ms, each_rps = (np.array(column) for column in zip(*mine, strict=True))
+    rows = sorted((p.batch, p.latency_ms, p.each_rps) for p in points if (p.slices, p.processes) == (slices, processes))
+    batches, latency_ms, each_rps = (np.array(column) for column in zip(*rows, strict=True))
     busy_ms = np.maximum.accumulate(1000.0 * batches / each_rps)
     sizes = np.arange(1, batches[-1] + 1)
     answered_ms = np.maximum.accumulate(np.maximum(latency_ms, busy_ms))
@@ -107,7 +112,7 @@ def batch_times(points: Sequence[MigPoint], slices: int, processes: int) -> Batc
 def _best(options: Iterable[Option]) -> Options:
     """For each size the one that serves most; of equal ones the smaller batch, then fewer processes."""
     best: dict[int, Option] = {}
-    for option in sorted(options, key=lambda one: (one.slices, -one.rps, one.batch, one.processes)):
+    for option in sorted(options, key=lambda option: (option.slices, -option.rps, option.batch, option.processes)):
         if option.rps > 0:
             best.setdefault(option.slices, option)
     return best

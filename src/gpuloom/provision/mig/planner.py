@@ -12,27 +12,24 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.layouts import multisets, slices_of, with_slices
 from gpuloom.gpus.model import GpuModel, Instance
+from gpuloom.perf.arrays import Floats, Ints
 from gpuloom.provision.mig.options import Option, Options
-from gpuloom.provision.plan import Replica, ServicePlan, Unplaced
-from gpuloom.provision.shares.items import MOST_REPLICAS
+from gpuloom.provision.plan import MOST_REPLICAS, Replica, ServicePlan, Unplaced
 from gpuloom.work.model import Service
 
 if TYPE_CHECKING:
     from scipy.optimize import LinearConstraint
 
-Floats = NDArray[np.float64]
-
 
 MANY, GAP = 100, 1e-3
 """Services beyond which a plan may have this part of its GPUs too many: to prove that none is takes too long."""
-Device = tuple[int, Instance]
-Seats = dict[str, list[tuple[Option, Device]]]
+InstanceOnGpu = tuple[int, Instance]
+Seats = dict[str, list[tuple[Option, InstanceOnGpu]]]
 """By service: its instances, with what each is used for."""
 
 
@@ -64,7 +61,7 @@ def plan_mig(
         return ServicePlan(strategy, model.name, 0, 0.0, 0, (), unplaced)
     if gap is None:
         gap = GAP if len(placed) > MANY else 0.0
-    counts = count_instances([(one.rate_rps, options[one.id]) for one in placed], model, gap, time_limit_s)
+    counts = count_instances([(service.rate_rps, options[service.id]) for service in placed], model, gap, time_limit_s)
     replicas = replicas_on(placed, seats_of(placed, options, counts, model))
     gpus = sum(counts.cuts.values())
     cost = round(gpus * usd_per_hour, 2)
@@ -75,18 +72,18 @@ def placeable(
     services: Sequence[Service], options: Mapping[str, Options], model: GpuModel
 ) -> tuple[list[Service], tuple[Unplaced, ...]]:
     """In the order of their names, those that instances can serve, and the others with the reason."""
-    found, unplaced = [], []
-    for one in sorted(services, key=lambda one: one.id):
-        each_rps = max((option.rps / option.processes for option in options[one.id].values()), default=0.0)
+    placed, unplaced = [], []
+    for service in sorted(services, key=lambda service: service.id):
+        each_rps = max((option.rps / option.processes for option in options[service.id].values()), default=0.0)
         if not each_rps:
-            why = f"no instance of an {model.name} keeps its p99 of {one.slo_p99_ms:g} ms{_limits(one)}"
-            unplaced.append(Unplaced(one.id, why))
-        elif one.rate_rps > each_rps * MOST_REPLICAS:
-            why = f"{one.rate_rps:g} requests per second need more than {MOST_REPLICAS:,} replicas on {model.name}"
-            unplaced.append(Unplaced(one.id, why))
+            why = f"no instance of an {model.name} keeps its p99 of {service.slo_p99_ms:g} ms{_limits(service)}"
+            unplaced.append(Unplaced(service.id, why))
+        elif service.rate_rps > each_rps * MOST_REPLICAS:
+            why = f"{service.rate_rps:g} requests per second need more than {MOST_REPLICAS:,} replicas on {model.name}"
+            unplaced.append(Unplaced(service.id, why))
         else:
-            found.append(one)
-    return found, tuple(unplaced)
+            placed.append(service)
+    return placed, tuple(unplaced)
 
 
 def _limits(service: Service) -> str:
@@ -103,7 +100,7 @@ def count_instances(
 
     cuts = multisets(model)
     sizes = sorted({size for cut in cuts for size in cut})
-    columns = [(at, size) for at, (_, options) in enumerate(needs) for size in sizes if size in options]
+    columns = [(service, size) for service, (_, options) in enumerate(needs) for size in sizes if size in options]
     matrix = lil_matrix((len(sizes) + len(needs), len(cuts) + len(columns)))
     for row, size in enumerate(sizes):  # as many instances in use as there are
         for column, cut in enumerate(cuts):
@@ -111,25 +108,24 @@ def count_instances(
         for column, (_, of_size) in enumerate(columns, len(cuts)):
             if of_size == size:
                 matrix[row, column] = -1.0
-    for column, (at, size) in enumerate(columns, len(cuts)):  # every rate is served
-        matrix[len(sizes) + at, column] = needs[at][1][size].rps / needs[at][0]
+    for column, (service, size) in enumerate(columns, len(cuts)):  # every rate is served
+        rate_rps, options = needs[service]
+        matrix[len(sizes) + service, column] = options[size].rps / rate_rps
     least = np.concatenate([np.zeros(len(sizes)), np.ones(len(needs))])
     enough = LinearConstraint(matrix.tocsr(), least, np.inf)
     gpus = np.concatenate([np.ones(len(cuts)), np.zeros(len(columns))])
-    found, bound = _solve(gpus, [enough], gap, time_limit_s)
+    fewest, bound = _solve(gpus, [enough], gap, time_limit_s)
     slices = np.concatenate([np.zeros(len(cuts)), [size for _, size in columns]])
-    found, _ = _solve(slices, [enough, LinearConstraint(gpus, 0, gpus @ found)], 0.01, time_limit_s)
+    counts, _ = _solve(slices, [enough, LinearConstraint(gpus, 0, gpus @ fewest)], 0.01, time_limit_s)
     instances: list[dict[int, int]] = [{} for _ in needs]
-    for (at, size), many in zip(columns, found[len(cuts) :], strict=True):
+    for (service, size), many in zip(columns, counts[len(cuts) :], strict=True):
         if many:
-            instances[at][size] = int(many)
-    used = {cut: int(many) for cut, many in zip(cuts, found, strict=False) if many}
+            instances[service][size] = int(many)
+    used = {cut: int(many) for cut, many in zip(cuts, counts, strict=False) if many}
     return Counts(used, instances, bound)
 
 
-def _solve(
-    cost: Floats, constraints: "list[LinearConstraint]", gap: float, time_limit_s: float
-) -> tuple[NDArray[np.intp], float]:
+def _solve(cost: Floats, constraints: "list[LinearConstraint]", gap: float, time_limit_s: float) -> tuple[Ints, float]:
     """Whole numbers with the least cost, and a bound that no solution is below."""
     from scipy.optimize import Bounds, milp
 
@@ -152,7 +148,7 @@ def seats_of(
     services: Sequence[Service], options: Mapping[str, Options], counts: Counts, model: GpuModel, first_gpu: int = 0
 ) -> Seats:
     """Turn counts into exact instances: sizes are dealt out GPU by GPU, services in order of their names."""
-    free: dict[int, list[Device]] = {}
+    free: dict[int, list[InstanceOnGpu]] = {}
     cuts = [cut for cut, many in sorted(counts.cuts.items(), reverse=True) for _ in range(many)]
     for gpu, cut in enumerate(cuts, first_gpu):
         layout = with_slices(model, cut)
@@ -172,7 +168,7 @@ def seats_of(
 
 def replicas_on(services: Sequence[Service], seats: Seats) -> tuple[Replica, ...]:
     """A process each, with a part of the rate that is as large as its part of what all could serve."""
-    found: list[Replica] = []
+    replicas: list[Replica] = []
     for service in services:
         number = count()
         total_rps = sum(option.rps for option, _ in seats[service.id])
@@ -182,8 +178,8 @@ def replicas_on(services: Sequence[Service], seats: Seats) -> tuple[Replica, ...
             if option.slices not in p99_ms:
                 p99_ms[option.slices] = option.p99_ms(rate_rps)
             grant = Grant(gpu, instance, 100.0 / option.processes, service.mem_mib, option.batch)
-            found += [
+            replicas += [
                 Replica(service.id, next(number), grant, 0.0, rate_rps, p99_ms[option.slices])
                 for _ in range(option.processes)
             ]
-    return tuple(found)
+    return tuple(replicas)

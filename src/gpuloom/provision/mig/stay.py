@@ -13,9 +13,16 @@ from gpuloom.gpus.catalogue import base_profiles
 from gpuloom.gpus.layouts import add, check, places_beside
 from gpuloom.gpus.model import GpuModel, Layout
 from gpuloom.provision.mig.options import Option, Options
-from gpuloom.provision.mig.planner import Device, Seats, count_instances, placeable, plan_mig, replicas_on, seats_of
-from gpuloom.provision.plan import ServicePlan
-from gpuloom.provision.shares.stay import Old
+from gpuloom.provision.mig.planner import (
+    InstanceOnGpu,
+    Seats,
+    count_instances,
+    placeable,
+    plan_mig,
+    replicas_on,
+    seats_of,
+)
+from gpuloom.provision.plan import Old, ServicePlan
 from gpuloom.work.model import Service
 
 ENOUGH = 1e-9
@@ -32,16 +39,16 @@ def stay(
     placed, unplaced = placeable(services, options, model)
     seats = _kept(placed, options, model, previous)
     _give_back(placed, seats)
-    gpus = sorted({gpu for mine in seats.values() for _, (gpu, _) in mine})
+    gpus = sorted({gpu for held in seats.values() for _, (gpu, _) in held})
     missing = _fill(placed, options, model, seats, gpus)
-    number = {gpu: at for at, gpu in enumerate(gpus)}
+    number = {gpu: index for index, gpu in enumerate(gpus)}
     seats = {
-        name: [(option, (number[gpu], instance)) for option, (gpu, instance) in mine] for name, mine in seats.items()
+        name: [(option, (number[gpu], instance)) for option, (gpu, instance) in held] for name, held in seats.items()
     }
     new = 0
     if missing:
         late = [service for service in placed if service.id in missing]
-        counts = count_instances([(missing[one.id], options[one.id]) for one in late], model)
+        counts = count_instances([(missing[service.id], options[service.id]) for service in late], model)
         for name, more in seats_of(late, options, counts, model, len(gpus)).items():
             seats[name] += more
         new = sum(counts.cuts.values())
@@ -54,7 +61,7 @@ def stay(
 
 def _kept(services: Sequence[Service], options: Mapping[str, Options], model: GpuModel, previous: ServicePlan) -> Seats:
     """Instances whose size still keeps their service's promise."""
-    holder: dict[Device, str] = {}
+    holder: dict[InstanceOnGpu, str] = {}
     layouts: dict[int, Layout] = {}
     for replica in previous.replicas:
         gpu, instance = replica.grant.device
@@ -78,16 +85,16 @@ def _kept(services: Sequence[Service], options: Mapping[str, Options], model: Gp
 def _give_back(services: Sequence[Service], seats: Seats) -> None:
     """GPUs that nobody needs, the last first."""
     rate_rps = {service.id: service.rate_rps for service in services}
-    for gpu in sorted({gpu for mine in seats.values() for _, (gpu, _) in mine}, reverse=True):
-        here = {name for name, mine in seats.items() if any(device[0] == gpu for _, device in mine)}
-        rest = {name: [one for one in seats[name] if one[1][0] != gpu] for name in here}
-        if all(_missing(rate_rps[name], mine) <= 0.0 for name, mine in rest.items()):
+    for gpu in sorted({gpu for held in seats.values() for _, (gpu, _) in held}, reverse=True):
+        here = {name for name, held in seats.items() if any(device[0] == gpu for _, device in held)}
+        rest = {name: [(option, device) for option, device in seats[name] if device[0] != gpu] for name in here}
+        if all(_missing(rate_rps[name], held) <= 0.0 for name, held in rest.items()):
             seats.update(rest)
 
 
-def _missing(rate_rps: float, mine: Sequence[tuple[Option, Device]]) -> float:
+def _missing(rate_rps: float, held: Sequence[tuple[Option, InstanceOnGpu]]) -> float:
     """What of the rate nobody serves."""
-    left = rate_rps - sum(option.rps for option, _ in mine)
+    left = rate_rps - sum(option.rps for option, _ in held)
     return left if left > ENOUGH * rate_rps else 0.0
 
 
@@ -96,27 +103,27 @@ def _fill(
 ) -> dict[str, float]:
     """Add instances on the GPUs that there are; what is still missing, in requests per second."""
     layouts: dict[int, Layout] = dict.fromkeys(gpus, ())
-    for mine in seats.values():
-        for _, (gpu, instance) in mine:
+    for held in seats.values():
+        for _, (gpu, instance) in held:
             layouts[gpu] = add(layouts[gpu], instance)
     missing: dict[str, float] = {}
     for service in services:
-        mine = seats[service.id]
-        while left := _missing(service.rate_rps, mine):
-            found = dict(_places(options[service.id], model, layouts))
-            if not found:
+        held = seats[service.id]
+        while left := _missing(service.rate_rps, held):
+            places = dict(_places(options[service.id], model, layouts))
+            if not places:
                 missing[service.id] = left
                 break
-            serves = {size: options[service.id][size].rps for size in found}
-            enough = [size for size in found if serves[size] >= left]
-            best = min(enough) if enough else max(found, key=lambda size: serves[size])
-            gpu, instance = found[best]
+            serves = {size: options[service.id][size].rps for size in places}
+            enough = [size for size in places if serves[size] >= left]
+            best = min(enough) if enough else max(places, key=lambda size: serves[size])
+            gpu, instance = places[best]
             layouts[gpu] = add(layouts[gpu], instance)
-            mine.append((options[service.id][best], found[best]))
+            held.append((options[service.id][best], places[best]))
     return missing
 
 
-def _places(options: Options, model: GpuModel, layouts: Mapping[int, Layout]) -> Iterator[tuple[int, Device]]:
+def _places(options: Options, model: GpuModel, layouts: Mapping[int, Layout]) -> Iterator[tuple[int, InstanceOnGpu]]:
     """For each size that can be added somewhere, the first place."""
     for profile in base_profiles(model):
         if profile.slices in options:

@@ -9,13 +9,11 @@ largest (the dual of the linear program that counts instances).
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuloom.gpus.layouts import multisets, total_slices
 from gpuloom.gpus.model import GpuModel
+from gpuloom.perf.arrays import Floats
 from gpuloom.provision.mig.options import Options
-
-Floats = NDArray[np.float64]
 
 
 def values_of(needs: Sequence[tuple[float, Options]], model: GpuModel) -> list[Floats]:
@@ -58,9 +56,9 @@ def _best_prices(instances: Floats, sizes: Sequence[int], cuts: Sequence[tuple[i
         ),
         shape=(len(row), width + count),
     )
-    cut = np.array([[one.count(size) for size in sizes] for one in cuts], float)
-    limits = vstack([paid, hstack([csr_matrix(cut), csr_matrix((len(cuts), count))])]).tocsr()
+    in_cut = np.array([[cut.count(size) for size in sizes] for cut in cuts], float)
+    limits = vstack([paid, hstack([csr_matrix(in_cut), csr_matrix((len(cuts), count))])]).tocsr()
     most = np.concatenate([np.zeros(len(row)), np.ones(len(cuts))])
     solved = linprog(np.concatenate([np.zeros(width), -np.ones(count)]), A_ub=limits, b_ub=most)
     price = np.maximum(solved.x[:width], 0.0) if solved.x is not None else np.zeros(width)
-    return np.asarray(price / max(1.0, float((cut @ price).max())))
+    return np.asarray(price / max(1.0, float((in_cut @ price).max())))

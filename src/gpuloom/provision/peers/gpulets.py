@@ -13,15 +13,15 @@ import numpy as np
 from gpuloom.gpus.grant import Grant
 from gpuloom.perf.sharing.gpulets import GpuletsModel, profiled_services
 from gpuloom.perf.sharing.interference import Placed, predict, solo_ms
-from gpuloom.provision.demand import Offer, Problem
-from gpuloom.provision.plan import Replica, ServicePlan, Unplaced
-from gpuloom.provision.shares.items import MOST_REPLICAS
+from gpuloom.provision.demand import Problem
+from gpuloom.provision.offer import Offer
+from gpuloom.provision.plan import MOST_REPLICAS, Replica, ServicePlan, Unplaced
 from gpuloom.work.model import Service
 
 SIZES_PCT = (10.0, 20.0, 40.0, 50.0, 60.0, 80.0, 100.0)
 MOST_BATCH = 32
 COEFFICIENTS = (0.962121, 0.00236750, 0.00431410, 0.0, 0.0)
-"""Fitted by `perf.gpulets_model.fit_gpulets` to the 750 measured pairs, with the L2 use of iGniter's profiles."""
+"""Fitted by `perf.sharing.gpulets.fit_gpulets` to the 750 measured pairs, with the L2 use of iGniter's profiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def provision(problem: Problem) -> ServicePlan:
     model = GpuletsModel(profiled_services(problem.offer.igniter, problem.offer.igniter.names), COEFFICIENTS)
     gpus: list[list[Let]] = []
     unplaced: list[Unplaced] = []
-    for service in sorted(problem.services, key=lambda one: -one.rate_rps):
+    for service in sorted(problem.services, key=lambda service: -service.rate_rps):
         left, knee = service.rate_rps, knee_pct(model, service.workload)
         whole = fit(service, left, 100.0, model)
         if whole is not None and left > whole.rate_rps * MOST_REPLICAS:

@@ -10,7 +10,7 @@ from math import ceil
 from gpuloom.perf.sharing.igniter import IgniterModel
 from gpuloom.perf.sharing.interference import predict
 from gpuloom.provision.demand import Problem
-from gpuloom.provision.peers.igniter_rules import Placement, Workload, as_plan, workloads
+from gpuloom.provision.peers.igniter_rules import Placement, Workload, as_plan, first_fit, workloads
 from gpuloom.provision.plan import ServicePlan
 
 START_PCT, START_BATCH = 30.0, 1
@@ -20,29 +20,24 @@ ROUNDS = 50
 
 def provision(problem: Problem) -> ServicePlan:
     offer = problem.offer
-    found, unplaced = workloads(problem.services, offer.igniter)
+    placeable, unplaced = workloads(problem.services, offer.igniter)
     gpus: Placement = []
-    for one in found:
-        tuned, share = tune(one, offer.igniter)
-        first = next((gpu for gpu in gpus if sum(taken for _, taken in gpu) + share <= 100.0 + 1e-9), None)
-        if first is None:
-            gpus.append([(tuned, share)])
-        else:
-            first.append((tuned, share))
+    for workload in placeable:
+        first_fit(gpus, *tune(workload, offer.igniter))
     return as_plan("gslice", offer, gpus, unplaced)
 
 
-def tune(one: Workload, model: IgniterModel) -> tuple[Workload, float]:
+def tune(workload: Workload, model: IgniterModel) -> tuple[Workload, float]:
     """Batch and share when the residuals are small, or after many rounds."""
     unit = model.hardware.share_unit_pct
     batch, share = START_BATCH, START_PCT
     for _ in range(ROUNDS):
-        seen = predict(model, [replace(one, batch=batch).at(share)])[0]
-        fast = seen.throughput_per_s / one.rate_rps - 1.0
-        early = 1.0 - seen.total_ms / one.target_ms
+        seen = predict(model, [replace(workload, batch=batch).placed(share)])[0]
+        fast = seen.throughput_per_s / workload.rate_rps - 1.0
+        early = 1.0 - seen.total_ms / workload.target_ms
         if 0.0 <= fast <= THRESHOLD and 0.0 <= early <= THRESHOLD:
             break
-        most = one.service.max_batch or 32
+        most = workload.service.max_batch or 32
         batch = min(most, max(1, ceil(batch / (1.0 + fast)))) if not 0.0 <= fast <= THRESHOLD else batch
-        share = min(100.0, max(1, ceil(share * seen.total_ms / one.target_ms / unit)) * unit)
-    return replace(one, batch=batch), share
+        share = min(100.0, max(1, ceil(share * seen.total_ms / workload.target_ms / unit)) * unit)
+    return replace(workload, batch=batch), share

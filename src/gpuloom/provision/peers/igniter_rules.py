@@ -10,12 +10,13 @@ from math import ceil, floor
 from gpuloom.gpus.grant import Grant
 from gpuloom.perf.sharing.igniter import IgniterModel
 from gpuloom.perf.sharing.interference import Placed, predict
-from gpuloom.provision.demand import Offer
-from gpuloom.provision.plan import Replica, ServicePlan, Unplaced
-from gpuloom.provision.shares.items import MOST_REPLICAS
+from gpuloom.provision.offer import Offer
+from gpuloom.provision.plan import MOST_REPLICAS, Replica, ServicePlan, Unplaced
 from gpuloom.work.model import Service
 
 _EXACT = 1e-9
+FULL_PCT = 100.0 + 1e-9
+"""A whole GPU; sums of shares are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Workload:
     def target_ms(self) -> float:
         return self.service.slo_p99_ms / 2.0
 
-    def at(self, share_pct: float) -> Placed:
+    def placed(self, share_pct: float) -> Placed:
         return Placed(self.service.workload, self.batch, share_pct)
 
 
@@ -47,10 +48,10 @@ def batch_of(service: Service, rate_rps: float, model: IgniterModel) -> int:
 
 def lower_pct(service: Service, batch: int, model: IgniterModel) -> float:
     """The share that keeps T alone, rounded up to the unit; infinite if no share does."""
-    one, hardware = model.services[service.workload], model.hardware
-    k1, k2, k3, k4, k5 = one.k
-    moved = batch * (one.traits.load_bytes + one.traits.feedback_bytes) / hardware.pcie_bytes_per_ms
-    left_ms = service.slo_p99_ms / 2.0 - one.traits.idle_ms - moved - k5
+    coefficients, hardware = model.services[service.workload], model.hardware
+    traits, (k1, k2, k3, k4, k5) = coefficients.traits, coefficients.k
+    moved_ms = batch * (traits.load_bytes + traits.feedback_bytes) / hardware.pcie_bytes_per_ms
+    left_ms = service.slo_p99_ms / 2.0 - traits.idle_ms - moved_ms - k5
     if left_ms <= 0.0:
         return float("inf")
     share = (k1 * batch**2 + k2 * batch + k3) / left_ms - k4
@@ -59,15 +60,15 @@ def lower_pct(service: Service, batch: int, model: IgniterModel) -> float:
 
 def workloads(services: tuple[Service, ...], model: IgniterModel) -> tuple[list[Workload], list[Unplaced]]:
     """In the order of the input. One that is too large for a GPU is split: whole GPUs first, then the rest."""
-    found: list[Workload] = []
+    placeable: list[Workload] = []
     unplaced: list[Unplaced] = []
     for service in services:
         parts = _parts(service, model)
         if isinstance(parts, str):
             unplaced.append(Unplaced(service.id, parts))
         else:
-            found += parts
-    return found, unplaced
+            placeable += parts
+    return placeable, unplaced
 
 
 def _parts(service: Service, model: IgniterModel) -> list[Workload] | str:
@@ -109,6 +110,15 @@ Placement = list[list[tuple[Workload, float]]]
 """For each GPU the workloads on it, each with its share."""
 
 
+def first_fit(gpus: Placement, workload: Workload, share_pct: float) -> None:
+    """On the first GPU that has so much left, else on a further one."""
+    first = next((gpu for gpu in gpus if sum(taken for _, taken in gpu) + share_pct <= FULL_PCT), None)
+    if first is None:
+        gpus.append([(workload, share_pct)])
+    else:
+        first.append((workload, share_pct))
+
+
 def as_plan(strategy: str, offer: Offer, gpus: Placement, unplaced: list[Unplaced]) -> ServicePlan:
     """As data, with what iGniter's model predicts for a request: filling the batch, as long as its time, and the time.
 
@@ -116,9 +126,10 @@ def as_plan(strategy: str, offer: Offer, gpus: Placement, unplaced: list[Unplace
     """
     replicas = []
     for gpu, residents in enumerate(gpus):
-        predicted = predict(offer.igniter, [one.at(share) for one, share in residents])
-        for (one, share), latency in zip(residents, predicted, strict=True):
-            grant = Grant(gpu, share_pct=share, mem_mib=one.service.mem_mib, batch=one.batch)
-            replicas.append(Replica(one.service.id, one.number, grant, 0.0, one.rate_rps, 2.0 * latency.total_ms))
+        predicted = predict(offer.igniter, [workload.placed(share) for workload, share in residents])
+        for (workload, share), latency in zip(residents, predicted, strict=True):
+            service, p99_ms = workload.service, 2.0 * latency.total_ms
+            grant = Grant(gpu, share_pct=share, mem_mib=service.mem_mib, batch=workload.batch)
+            replicas.append(Replica(service.id, workload.number, grant, 0.0, workload.rate_rps, p99_ms))
     cost = round(len(gpus) * offer.cost_per_hour, 2)
     return ServicePlan(strategy, offer.name, len(gpus), cost, None, tuple(replicas), tuple(unplaced))

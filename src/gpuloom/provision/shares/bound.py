@@ -23,8 +23,8 @@ from math import ceil
 
 import numpy as np
 
-from gpuloom.perf.sharing.interference import Floats, Ints
-from gpuloom.provision.demand import Offer
+from gpuloom.perf.arrays import Floats, Ints
+from gpuloom.provision.offer import Offer
 from gpuloom.provision.shares.candidates import alone, least_units
 from gpuloom.provision.shares.items import Grid, items_of
 from gpuloom.provision.shares.laws import Law
@@ -36,8 +36,9 @@ BLOCKS: Blocks = ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16))
 EACH: Blocks = tuple((count, count) for count in range(1, 17))
 """For few services there is time to look at each."""
 FEW = 64
+"""Services for which EACH is used."""
 MANY = 17
-"""The fewest beyond."""
+"""The fewest replicas beyond the blocks."""
 MIXES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 """Parts of the share itself in a mean with another function."""
 HARDLY = 1e-3
@@ -58,47 +59,56 @@ def values_of(services: tuple[Service, ...], rates: Floats, offer: Offer, grid: 
     Their sum over *some* services is as much a bound for those, so that types of GPU can be weighed against each other.
     """
     blocks = BLOCKS if len(services) > FEW else EACH
-    units = np.array([_units(services, rates / most, offer, grid, law) for _, most in blocks]) / grid.units
+    shares = np.array([_units(services, rates / most, offer, grid, law) for _, most in blocks]) / grid.units
     seldom = _units(services, rates * HARDLY, offer, grid, law) / grid.units
-    rest = np.maximum(MANY * seldom, rates / _throughput(services, offer, grid))
+    beyond = np.maximum(MANY * seldom, rates / _throughput(services, offer, grid))
     for own in MIXES:
         for dual in duals(grid.units)[: 1 if own == 1.0 else None]:
-            yield _values(blocks, units, seldom, rest, own, dual)
+            yield _values(blocks, shares, seldom, beyond, own, dual)
     yield np.array([(service.mem_mib or 0) / offer.mem_mib for service in services])
 
 
 def duals(units: int) -> list[Dual]:
     """Of shares as parts of a GPU, which are multiples of 1 / units."""
-    found = [_large_in_full(small / units) for small in range(1, units // 2 + 1)]
-    return found + [_rounding(k) for k in range(1, 8)]
+    large = [_large_in_full(small / units) for small in range(1, units // 2 + 1)]
+    return large + [_rounding(steps) for steps in range(1, 8)]
 
 
 def _large_in_full(small: float) -> Dual:
+    """Shares beside which nothing of that size fits count as a whole GPU, smaller ones as nothing."""
+
     def dual(share: Floats) -> Floats:
         return np.where(share > 1.0 - small + _ROUNDING, 1.0, np.where(share < small - _ROUNDING, 0.0, share))
 
     return dual
 
 
-def _rounding(k: int) -> Dual:
+def _rounding(steps: int) -> Dual:
+    """Down to a multiple of 1 / steps, where steps + 1 times the share is no whole number."""
+
     def dual(share: Floats) -> Floats:
-        steps = (k + 1) * share
-        whole = np.abs(steps - np.round(steps)) < _ROUNDING
-        return np.where(whole, share, np.floor(steps) / k)
+        stretched = (steps + 1) * share
+        whole = np.abs(stretched - np.round(stretched)) < _ROUNDING
+        return np.where(whole, share, np.floor(stretched) / steps)
 
     return dual
 
 
-def _values(blocks: Blocks, units: Floats, seldom: Floats, rest: Floats, own: float, dual: Dual) -> Floats:
-    """With `own` parts of the share itself, the others of the dual function; shares above 1 cannot be."""
+def _values(blocks: Blocks, shares: Floats, seldom: Floats, beyond: Floats, own: float, dual: Dual) -> Floats:
+    """With `own` parts of the share itself, the others of the dual function; shares above 1 cannot be.
+
+    `shares` of one replica, a row for each block; `seldom` that of one hardly ever asked; `beyond`: what MANY or more
+    replicas take together.
+    """
     fewest = np.array([first for first, _ in blocks])[:, None]
-    values = fewest * (own * units + (1.0 - own) * dual(np.minimum(units, 1.0)))
-    few = np.where(units > 1.0 + _ROUNDING, np.inf, values).min(axis=0)
-    many = own * rest + (1.0 - own) * MANY * dual(np.minimum(seldom, 1.0))
+    values = fewest * (own * shares + (1.0 - own) * dual(np.minimum(shares, 1.0)))
+    few = np.where(shares > 1.0 + _ROUNDING, np.inf, values).min(axis=0)
+    many = own * beyond + (1.0 - own) * MANY * dual(np.minimum(seldom, 1.0))
     return np.asarray(np.minimum(few, many))
 
 
 def _units(services: tuple[Service, ...], rates: Floats, offer: Offer, grid: Grid, law: Law) -> Ints:
+    """No more than the least units of a single replica, with its best batch."""
     items = items_of(services, [1] * len(services), rates, offer.model)
     columns = np.arange(len(grid.batches))
     return np.asarray(least_units(items, grid, law, alone(len(items)), columns, bound=True).min(axis=1))

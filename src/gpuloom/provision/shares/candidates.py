@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuloom.perf.sharing.interference import Floats, Ints
+from gpuloom.perf.arrays import Bools, Floats, Ints
 from gpuloom.provision.shares.items import Grid, Items
 from gpuloom.provision.shares.laws import Law
 
@@ -27,6 +27,8 @@ def alone(count: int) -> Beside:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
+    """For each item."""
+
     batch: Ints
     """Column of the grid."""
     units: Ints
@@ -49,31 +51,23 @@ def least_units(items: Items, grid: Grid, law: Law, beside: Beside, columns: Int
 
     `bound`: no more than the least units, instead of no fewer.
     """
-    batch = np.broadcast_to(grid.batches[columns], (len(items), len(columns)))
-    model, column = np.broadcast_arrays(items.model[:, None], columns)
-    low = np.zeros(batch.shape, np.intp)
-    high = np.where(batch <= items.most_batch[:, None], grid.units, 0)
+    shape = len(items), len(columns)
+    low = np.zeros(shape, np.intp)
+    high = np.where(grid.batches[columns] <= items.most_batch[:, None], grid.units, 0)
     allowed = high > 0
-    none = allowed & ~_holds(items, grid, law, beside, model, column, batch, np.full(batch.shape, grid.units), bound)
+    hopeless = allowed & ~_holds(items, grid, law, beside, columns, np.full(shape, grid.units), bound)
     while (high - low > 1).any():
         middle = (low + high + 1) // 2
-        fits = _holds(items, grid, law, beside, model, column, batch, np.maximum(middle, 1), bound)
+        fits = _holds(items, grid, law, beside, columns, np.maximum(middle, 1), bound)
         low, high = np.where(fits, low, np.minimum(middle, high)), np.where(fits, np.minimum(middle, high), high)
         low = np.minimum(low, high)
-    return np.where(none | ~allowed, grid.units + 1, np.maximum(high, 1))
+    return np.where(hopeless | ~allowed, grid.units + 1, np.maximum(high, 1))
 
 
-def _holds(
-    items: Items,
-    grid: Grid,
-    law: Law,
-    beside: Beside,
-    model: Ints,
-    column: Ints,
-    batch: Floats,
-    units: Ints,
-    bound: bool,
-) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _holds(items: Items, grid: Grid, law: Law, beside: Beside, columns: Ints, units: Ints, bound: bool) -> Bools:
+    """Whether the SLO is kept, by item and column, with so many units."""
+    batch = np.broadcast_to(grid.batches[columns], units.shape)
+    model, column = np.broadcast_arrays(items.model[:, None], columns)
     first, full, load = _times(grid, beside, model, column, units)
     rate, slo = items.rate_per_ms[:, None], items.slo_ms[:, None]
     if bound:

@@ -10,8 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
-from gpuloom.perf.sharing.interference import Floats
-from gpuloom.provision.poisson_law import PoissonTable, shipped_table
+from gpuloom.perf.arrays import Bools, Floats
+from gpuloom.perf.queueing.poisson_table import PoissonTable
+from gpuloom.provision.shipped import shipped_table
 
 _ROUNDING = 1e-9
 BENT = 0.01
@@ -97,9 +98,7 @@ class RegularLaw:
         late = (batch - 1.0) / rate_per_ms + full_ms + load_ms
         return np.where(self._keeps_up(batch, full_ms, rate_per_ms), late, np.inf)
 
-    def _keeps_up(
-        self, batch: Floats, full_ms: Floats, rate_per_ms: Floats
-    ) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    def _keeps_up(self, batch: Floats, full_ms: Floats, rate_per_ms: Floats) -> Bools:
         return np.asarray(rate_per_ms * full_ms <= batch * (1.0 + _ROUNDING))
 
 

@@ -1,4 +1,4 @@
-"""Which Poisson arrivals need as much as a recorded trace: what the planner's tables are asked instead of it.
+"""Which Poisson arrivals need as much as a recorded trace: those stand for it where the planner reads its tables.
 
 The trace is run through the queue of the service alone on a GPU, with the share and batch of ever higher Poisson rates,
 until its p99 is within the SLO. Only a start: the plan is confirmed with the trace itself.
@@ -6,8 +6,9 @@ until its p99 is within the SLO. Only a start: the plan is confirmed with the tr
 
 import numpy as np
 
+from gpuloom.perf.arrays import Floats
 from gpuloom.perf.queueing.batching import Batching, BatchTimes
-from gpuloom.perf.sharing.interference import Floats, Placed
+from gpuloom.perf.sharing.interference import Placed
 from gpuloom.provision.demand import Pattern, Problem
 from gpuloom.provision.shares.candidates import alone, choose
 from gpuloom.provision.shares.confirm import batch_times, p99_ms
@@ -28,10 +29,11 @@ def rates_of(problem: Problem, grid: Grid) -> Floats:
 
 
 def _rate(problem: Problem, grid: Grid, service: Service) -> float:
+    """The first step that is enough; where no share of one GPU is, replicas have to do it: from its own rate on."""
     own = service.rate_rps / 1000.0
     for step in STEPS:
         items = items_of((service,), [1], np.array([own * step]), problem.offer.model)
-        choice = choose(items, grid, PoissonLaw(False), alone(1))
+        choice = choose(items, grid, PoissonLaw(sure=False), alone(1))
         if choice.units[0] > grid.units:
             return float(own * max(step, 1.0))
         times, batch = _times(problem, grid, service, int(choice.batch[0]), int(choice.units[0]))
@@ -41,6 +43,7 @@ def _rate(problem: Problem, grid: Grid, service: Service) -> float:
 
 
 def _times(problem: Problem, grid: Grid, service: Service, column: int, units: int) -> tuple[BatchTimes, int]:
+    """Alone with so many units, and the max batch of that column."""
     batch = int(grid.batches[column])
     placed = Placed(service.workload, batch, units * problem.offer.unit_pct)
     return batch_times(problem.offer.model, [placed], problem.margin)[0], batch

@@ -15,11 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import exp, inf, log, log1p
 
-
-class Level(StrEnum):
-    PLANNED = "planned"
-    SHADOW = "shadow"
-    """The larger share."""
+from gpuloom.serve.deployment import Level
 
 
 class Verdict(StrEnum):
@@ -113,14 +109,12 @@ def is_violation(total: int, above: int, batch: int = 1, rules: Rules = RULES) -
     """Whether so many above the SLO are more than chance makes of what is allowed."""
     if above < rules.least or above <= rules.allowed * total:
         return False
-    total, above = total // batch, above // batch
-    # P(at least `above`) = 1 - P(fewer), term by term.
+    batches, late = total // batch, above // batch
+    # P(at least `late`) = 1 - P(fewer), term by term; in logarithms, as the first ones are too small for a float.
     odds = rules.allowed / (1.0 - rules.allowed)
-    log_term = total * log1p(
-        -rules.allowed
-    )  # in logarithms: the first terms of many requests are too small for a float
+    log_term = batches * log1p(-rules.allowed)
     fewer = 0.0
-    for k in range(above):
+    for k in range(late):
         fewer += exp(log_term)
-        log_term += log(odds * (total - k) / (k + 1))
+        log_term += log(odds * (batches - k) / (k + 1))
     return 1.0 - fewer < rules.doubt

@@ -5,16 +5,11 @@ from collections.abc import Iterable, Mapping
 
 from gpuloom.gpus.grant import Device, Grant
 from gpuloom.provision.plan import Replica
+from gpuloom.serve.deployment import Slot, slot_of
 
 STEP_PCT = 10.0
 LEAST_PCT = 2.5
 """Less is not worth a server."""
-Slot = tuple[str, int]
-"""A service's name and the number of its replica."""
-
-
-def slot_of(replica: Replica) -> Slot:
-    return (replica.service, replica.number)
 
 
 def left_pct(grants: Iterable[Grant]) -> dict[Device, float]:
@@ -29,7 +24,7 @@ def shadow_grants(replicas: Iterable[Replica]) -> dict[Slot, Grant]:
     """On its own device where something is left, else on the emptiest one of the plan that has more than it has now.
 
     Where there is neither it is the planned grant again: that cannot correct anything, but stands in after a crash.
-    Shadows of several replicas may count on the same room: `fits` says whether it is still there.
+    Shadows of several replicas may count on the same room: whoever grows looks whether it is still there (`observer`).
     """
     replicas = tuple(replicas)
     left = left_pct(replica.grant for replica in replicas)
@@ -45,11 +40,6 @@ def _shadow(grant: Grant, left: Mapping[Device, float]) -> Grant:
         return grant
     gpu, instance = best
     return grant._replace(gpu=gpu, instance=instance, share_pct=min(grant.share_pct + STEP_PCT, left[best]))
-
-
-def fits(wanted: Grant, others: Iterable[Grant]) -> bool:
-    """Whether there is room for it beside what the others hold now."""
-    return left_pct([*others, wanted])[wanted.device] >= -1e-9
 
 
 def _kind(device: Device) -> str | None:

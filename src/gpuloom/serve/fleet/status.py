@@ -15,15 +15,15 @@ def status_of(fleet: Fleet, standin: bool) -> dict[str, Any]:
         "standin": standin,
         "gpu": fleet.devices.real,
         "standby": fleet.wish.standby,
-        "uptime_s": round(fleet.plan_s() * fleet.wish.dilate, 1),
-        "restarts": fleet.restarts,
-        "services": [_service(fleet, name) for name in fleet.tallies],
-        "events": list(fleet.events)[-20:],
+        "uptime_s": round(fleet.observer.plan_s() * fleet.wish.dilate, 1),
+        "restarts": fleet.keeper.restarts,
+        "services": [_service(fleet, name) for name in fleet.observer.tallies],
+        "events": list(fleet.journal.events)[-20:],
     }
 
 
 def _service(fleet: Fleet, name: str) -> dict[str, Any]:
-    tally, pool, now_s = fleet.tallies[name], fleet.pools[name], fleet.plan_s()
+    tally, pool, now_s = fleet.observer.tallies[name], fleet.pools[name], fleet.observer.plan_s()
     recent = tally.window.latencies_ms(now_s)
     span_s = min(tally.window.span_s, max(now_s, 1e-9))
     return {
@@ -51,7 +51,7 @@ def _replica(fleet: Fleet, place: Place) -> dict[str, Any]:
         "verdict": place.verdict.value,
         "grant": str(place.grant),
         "share_pct": place.grant.share_pct,
-        "p99_ms": percentile(place.window.latencies_ms(fleet.plan_s()), 99.0),
+        "p99_ms": percentile(place.window.latencies_ms(fleet.observer.plan_s()), 99.0),
         "mean_batch": None if counters is None else counters.mean_batch,
         "queue_ms": None if mean_queue_ms is None else mean_queue_ms / fleet.wish.dilate,
         "serving": None if active is None else active.spec.name,
@@ -64,7 +64,7 @@ def _server(server: Server) -> dict[str, Any]:
         "name": server.spec.name,
         "phase": server.phase.value,
         "pid": server.pid,
-        "port": None if server.backend is None else server.backend.endpoint.port,
+        "port": None if server.backend is None else server.backend.peer.port,
         "grant": str(server.spec.grant),
     }
 
@@ -89,9 +89,9 @@ def metrics_page(fleet: Fleet) -> tuple[str, bytes]:
     ):
         lines.append(f"# TYPE gpuloom_serve_{metric} {kind}")
         lines += [
-            f"gpuloom_serve_{metric}{{service={json.dumps(one['name'])}}} {one[key]}"
-            for one in status["services"]
-            if one[key] is not None
+            f"gpuloom_serve_{metric}{{service={json.dumps(service['name'])}}} {service[key]}"
+            for service in status["services"]
+            if service[key] is not None
         ]
     lines.append("# TYPE gpuloom_serve_server_ready gauge")
     for place in fleet.places.values():
@@ -99,5 +99,5 @@ def metrics_page(fleet: Fleet) -> tuple[str, bytes]:
             label = f"service={json.dumps(server.spec.service)},server={json.dumps(server.spec.name)}"
             lines.append(f"gpuloom_serve_server_ready{{{label}}} {int(server.phase is Phase.READY)}")
     lines.append("# TYPE gpuloom_serve_server_restarts_total counter")
-    lines.append(f"gpuloom_serve_server_restarts_total {fleet.restarts}")
+    lines.append(f"gpuloom_serve_server_restarts_total {fleet.keeper.restarts}")
     return "text/plain; version=0.0.4", ("\n".join(lines) + "\n").encode()

@@ -10,7 +10,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from gpuloom.serve.gateway.http_message import MOST_BODY_BYTES, LostError
+from gpuloom.serve.gateway.http_client import LostError
+from gpuloom.serve.gateway.http_message import MOST_BODY_BYTES
 
 INSTALL = "pip install 'gpuloom[grpc]'"
 OPTIONS = (

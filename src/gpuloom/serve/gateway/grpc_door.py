@@ -20,7 +20,7 @@ from gpuloom.serve.gateway.pool import Backend, Pool, RefusedError
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
 
 
-class RpcGateway:
+class GrpcDoor:
     def __init__(self, pools: Mapping[str, Pool]) -> None:
         self.pools = pools
         self._grpc: Any = library()

@@ -26,7 +26,7 @@ LINGER_S = 0.2
 """So long a connection without a request stays at the end: one that is on its way is told, rather than dropped."""
 
 
-class Gateway:
+class HttpDoor:
     def __init__(self, pools: Mapping[str, Pool], pages: Mapping[str, Page]) -> None:
         self.pools = {name.encode(): pool for name, pool in pools.items()}
         self.pages = {path.encode(): page for path, page in pages.items()}
@@ -107,7 +107,7 @@ class _Client(asyncio.Protocol):
 
     __slots__ = ("_busy", "_framing", "_gateway", "_no_more", "_told_to_go_on", "_transport")
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: HttpDoor) -> None:
         self._gateway = gateway
         self._framing = Framing()
         self._transport: asyncio.Transport | None = None

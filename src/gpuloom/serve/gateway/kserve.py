@@ -26,14 +26,14 @@ _KINDS = {
 
 def model_of(request: bytes) -> str | None:
     """The model that a request is for; None if it names none, or is no message at all."""
-    found = None
+    model = None
     try:
         for number, value in _fields(request):
             if number == 1:
-                found = value.decode()
+                model = value.decode()
     except ValueError:
         return None
-    return found
+    return model
 
 
 def yes_or_no(answer: bool) -> bytes:
@@ -48,20 +48,25 @@ def health(serving: bool) -> bytes:
 
 def infer_request(model: str, body: bytes) -> bytes:
     """The JSON of a request over HTTP as a ModelInferRequest; ValueError says what is wrong with it."""
-    told = json.loads(body)
-    inputs = told.get("inputs") if isinstance(told, dict) else None
-    if not isinstance(inputs, list) or not all(isinstance(one, dict) for one in inputs):
+    try:
+        request = json.loads(body)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    inputs = request.get("inputs") if isinstance(request, dict) else None
+    if not isinstance(inputs, list) or not all(isinstance(tensor, dict) for tensor in inputs):
         raise ValueError("it has no list of inputs")
-    outputs = told.get("outputs") or []
+    outputs = request.get("outputs") or []
+    if not isinstance(outputs, list) or not all(isinstance(tensor, dict) and "name" in tensor for tensor in outputs):
+        raise ValueError("its outputs are not a list of names")
     parts = [_bytes(1, model.encode())]
-    parts += [_bytes(5, _tensor(one)) for one in inputs]
-    parts += [_bytes(6, _bytes(1, str(one["name"]).encode())) for one in outputs if isinstance(one, dict)]
-    parts += [_bytes(7, _raw(one)) for one in inputs]
+    parts += [_bytes(5, _tensor(tensor)) for tensor in inputs]
+    parts += [_bytes(6, _bytes(1, str(tensor["name"]).encode())) for tensor in outputs]
+    parts += [_bytes(7, _raw(tensor)) for tensor in inputs]
     return b"".join(parts)
 
 
-def _tensor(told: dict[str, Any]) -> bytes:
-    name, kind, shape = told.get("name"), told.get("datatype"), told.get("shape")
+def _tensor(tensor: dict[str, Any]) -> bytes:
+    name, kind, shape = tensor.get("name"), tensor.get("datatype"), tensor.get("shape")
     if not isinstance(name, str):
         raise ValueError("an input has no name")
     if not isinstance(shape, list) or not all(isinstance(size, int) and size >= 0 for size in shape):
@@ -69,59 +74,59 @@ def _tensor(told: dict[str, Any]) -> bytes:
     return _bytes(1, name.encode()) + _bytes(2, str(kind).encode()) + _bytes(3, b"".join(map(_varint, shape)))
 
 
-def _raw(told: dict[str, Any]) -> bytes:
-    name, kind, data = told["name"], told.get("datatype"), told.get("data")
+def _raw(tensor: dict[str, Any]) -> bytes:
+    name, kind, data = tensor["name"], tensor.get("datatype"), tensor.get("data")
     if data is None:
         raise ValueError(f"input {name} has no data")
     if kind == "BYTES":
-        texts = [str(one).encode() for one in np.asarray(data, object).ravel()]
+        texts = [str(element).encode() for element in np.asarray(data, object).ravel()]
         return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"the datatype of input {name} is {kind!r}; known are BYTES, {', '.join(_KINDS)}")
     try:
-        return np.array(data, _KINDS[kind]).tobytes()
-    except (ValueError, TypeError, OverflowError):
+        with np.errstate(over="raise"):
+            return np.array(data, _KINDS[kind]).tobytes()
+    except (ValueError, TypeError, ArithmeticError):
         raise ValueError(f"the data of input {name} is not of datatype {kind}") from None
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     """The fields of a message that have a length, each with its number; the others are passed over."""
-    at = 0
-    while at < len(message):
-        tag, at = _read_varint(message, at)
+    position = 0
+    while position < len(message):
+        tag, position = _read_varint(message, position)
         kind = tag & 7
         if kind == _VARINT:
-            _, at = _read_varint(message, at)
+            _, position = _read_varint(message, position)
         elif kind == _LENGTH:
-            length, at = _read_varint(message, at)
-            if at + length > len(message):
+            length, position = _read_varint(message, position)
+            end = position + length
+            if end > len(message):
                 raise ValueError("a field goes beyond the message")
-            yield tag >> 3, message[at : at + length] if tag >> 3 == 1 else b""
-            at += length
+            yield tag >> 3, message[position:end] if tag >> 3 == 1 else b""
+            position = end
         elif kind in (_I64, _I32):
-            at += 8 if kind == _I64 else 4
+            position += 8 if kind == _I64 else 4
         else:
             raise ValueError("no such kind of field")
 
 
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+def _read_varint(message: bytes, begin: int) -> tuple[int, int]:
+    """The number that begins there, and where the next thing does."""
     value = 0
-    for step in range(10):
-        if at + step >= len(message):
-            break
-        byte = message[at + step]
+    for step, byte in enumerate(message[begin : begin + 10]):
         value |= (byte & 127) << (7 * step)
         if byte < 128:
-            return value, at + step + 1
+            return value, begin + step + 1
     raise ValueError("a number does not end")
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    low_bytes = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        low_bytes.append(value & 127 | 128)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*low_bytes, value])
 
 
 def _bytes(number: int, value: bytes) -> bytes:

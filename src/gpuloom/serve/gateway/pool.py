@@ -13,7 +13,8 @@ from itertools import count
 from typing import Protocol, TypeVar
 
 from gpuloom.serve.gateway.grpc_client import Channel
-from gpuloom.serve.gateway.http_message import Endpoint, LostError, Message
+from gpuloom.serve.gateway.http_client import LostError, Peer
+from gpuloom.serve.gateway.http_message import Message
 
 UNAVAILABLE = 503
 """How Triton says that it is stopping, or that its model is not loaded: another one is asked."""
@@ -57,11 +58,11 @@ R = TypeVar("R", bound=Reply)
 class Backend:
     """One server as the pool sees it."""
 
-    __slots__ = ("channel", "endpoint", "name", "open", "outstanding", "weight")
+    __slots__ = ("channel", "name", "open", "outstanding", "peer", "weight")
 
     def __init__(self, name: str, host: str, port: int, weight: float = 1.0, grpc_port: int | None = None) -> None:
         self.name = name
-        self.endpoint = Endpoint(host, port)
+        self.peer = Peer(host, port)
         self.channel = None if grpc_port is None else Channel(host, grpc_port)
         self.weight = weight
         """Its part of the requests."""
@@ -71,7 +72,7 @@ class Backend:
 
     def close(self) -> None:
         """Whoever waits for its answer gets LostError."""
-        self.endpoint.close()
+        self.peer.close()
         if self.channel is not None:
             self.channel.close()
 
@@ -136,7 +137,7 @@ class Pool:
 
     async def send(self, request: bytes, *, counts: bool = True) -> Message:
         """The answer of a server over HTTP, or RefusedError."""
-        return await self.route(lambda backend: backend.endpoint.ask(request), counts=counts)
+        return await self.route(lambda backend: backend.peer.ask(request), counts=counts)
 
     async def route(self, ask: Callable[[Backend], Awaitable[R]], *, counts: bool = True) -> R:
         """The answer of a server, or RefusedError. Only what `counts` is told to `on_done`: inference, not questions.

@@ -10,10 +10,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuloom.perf.arrays import Floats
 from gpuloom.serve.gateway.grpc_client import Channel
-from gpuloom.serve.gateway.http_message import Endpoint, LostError, post
+from gpuloom.serve.gateway.http_client import LostError, Peer
+from gpuloom.serve.gateway.http_message import post
 from gpuloom.serve.latencies import percentile
-from gpuloom.serve.load.schedule import Floats
 
 PERCENTS = (50.0, 90.0, 95.0, 99.0, 99.9)
 STANDIN_BODY = b'{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[0]}]}'
@@ -74,13 +75,13 @@ class Result:
         return not self.failed and not self.lost and self.above <= 0.01 * self.requests
 
     def row(self) -> dict[str, object]:
-        found = {f"p{percent:g}_ms": percentile(self.latencies_ms, percent) for percent in PERCENTS}
+        percentiles = {f"p{percent:g}_ms": percentile(self.latencies_ms, percent) for percent in PERCENTS}
         return {
             "service": self.name,
             "requests": self.requests,
             "failed": self.failed,
             "lost": self.lost,
-            **found,
+            **percentiles,
             "max_ms": self.latencies_ms[-1] if self.latencies_ms else None,
             "slo_ms": self.slo_ms,
             "above_slo": self.above if self.slo_ms is not None else None,
@@ -108,7 +109,7 @@ class _Tally:
 
 
 async def _drive(target: Target, start_s: float, timeout_s: float) -> Result:
-    asked, tally = _asked(target), _Tally()
+    client, tally = _client(target), _Tally()
     under_way: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
     for offset_s in target.due_s.tolist():
@@ -117,12 +118,12 @@ async def _drive(target: Target, start_s: float, timeout_s: float) -> Result:
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         tally.late_s.append(max(0.0, time.monotonic() - due_s))
-        task = loop.create_task(_one(asked, due_s, tally, timeout_s))
+        task = loop.create_task(_ask(client, due_s, tally, timeout_s))
         under_way.add(task)
         task.add_done_callback(under_way.discard)
     if under_way:
         await asyncio.wait(under_way)
-    asked.close()
+    client.close()
     scale = 1000.0 / target.dilate
     return Result(
         target.name,
@@ -139,15 +140,15 @@ async def _drive(target: Target, start_s: float, timeout_s: float) -> Result:
 
 class _Http:
     def __init__(self, target: Target) -> None:
-        self._endpoint, self._request = Endpoint(target.host, target.port), post(target.path, target.body)
+        self._peer, self._request = Peer(target.host, target.port), post(target.path, target.body)
 
     async def ask(self) -> tuple[int, str]:
         """The status, and what was said."""
-        answer = await self._endpoint.ask(self._request)
+        answer = await self._peer.ask(self._request)
         return answer.status, answer.body[:_MOST_SAID].decode("utf-8", "replace")
 
     def close(self) -> None:
-        self._endpoint.close()
+        self._peer.close()
 
 
 class _Grpc:
@@ -162,14 +163,14 @@ class _Grpc:
         self._channel.close()
 
 
-def _asked(target: Target) -> _Http | _Grpc:
+def _client(target: Target) -> _Http | _Grpc:
     return _Grpc(target) if target.grpc else _Http(target)
 
 
-async def _one(asked: _Http | _Grpc, due_s: float, tally: _Tally, timeout_s: float) -> None:
+async def _ask(client: _Http | _Grpc, due_s: float, tally: _Tally, timeout_s: float) -> None:
     try:
         async with asyncio.timeout(timeout_s):
-            status, said = await asked.ask()
+            status, said = await client.ask()
     except (LostError, TimeoutError) as error:
         tally.why = tally.why or str(error) or f"no answer within {timeout_s:g} s"
         return

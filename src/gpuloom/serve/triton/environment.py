@@ -5,15 +5,16 @@ environment, and of its dependencies the server itself needs numpy alone. A stam
 has it is whole, and one that was begun by somebody who was killed is made anew.
 """
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from gpuloom.errors import InputError
+from gpuloom.gpus.host.files import alone
 
 PLACE = "GPULOOM_TRITON_ENV"
 """The variable that names another place for it."""
@@ -40,8 +41,8 @@ class Triton:
 
 def place(environment: Mapping[str, str] = os.environ) -> Path:
     """Where the environment is, or will be; one for each Python, whose stub it has."""
-    if told := environment.get(PLACE):
-        return Path(told).absolute()
+    if named := environment.get(PLACE):
+        return Path(named).absolute()
     cache = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(cache).absolute() / "gpuloom" / f"triton-{REQUIREMENTS[0].partition('==')[2]}-py{_python()}"
 
@@ -51,14 +52,26 @@ def ensure(say: Say = lambda _: None, folder: Path | None = None) -> Triton:
     folder = folder or place()
     if not (folder / _STAMP).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with alone(folder.with_name(folder.name + ".lock")):  # the others wait, and then find it done
             if not (folder / _STAMP).is_file():  # nobody else made it while we waited
                 _create(folder, say)
     server = _site_packages(folder) / "pytriton" / "tritonserver"
     return Triton(server / "bin" / "tritonserver", server / "backends", folder / "bin")
 
 
-def is_triton(program: Path) -> bool:
+def given_or_installed(program: Path | None, say: Say) -> Triton:
+    """The user's own server, if one is named."""
+    if program is None:
+        return ensure(say)
+    if not os.access(program, os.X_OK) or program.is_dir():
+        raise InputError(f"--triton {program}: not a program; expected the path of a tritonserver")
+    if not _is_triton(program):
+        raise InputError(f"--triton {program}: its --help is not that of Triton; expected the path of a tritonserver")
+    backends = program.resolve().parent.parent / "backends"
+    return Triton(program.resolve(), backends if backends.is_dir() else None)
+
+
+def _is_triton(program: Path) -> bool:
     """Whether a program calls itself a Triton server: any other would be started, and waited for."""
     try:
         done = subprocess.run(
@@ -111,14 +124,3 @@ def _run(command: list[str], what: str) -> None:
         said = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
         errors = [line for line in said if "error" in line.lower()] or said or [f"exit code {done.returncode}"]
         raise SetupError(f"{what}: {errors[-1].strip()}")
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One installer at a time; the others wait and then find it done."""
-    descriptor = os.open(folder.with_name(folder.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -19,7 +19,7 @@ _OURS = ("max_batch_size", "dynamic_batching", "name")
 
 
 def batching_text(max_batch: int, delay_ms: float) -> str:
-    """Of one instance of a model: the max batch is the only preferred size, as `perf.batching` has it."""
+    """Of one instance of a model: the max batch is the only preferred size, as `perf.queueing.batching` has it."""
     delay_us = max(0, round(delay_ms * 1000.0))
     return f"max_batch_size: {max_batch}\ndynamic_batching {{ max_queue_delay_microseconds: {delay_us} }}\n"
 
@@ -69,11 +69,6 @@ def write_own(folder: Path, model: str, source: Path, max_batch: int, delay_ms: 
         raise InputError(f"{own}: {error}: expected a Triton model's configuration") from None
 
 
-def model_name(service: str) -> str:
-    """The service's name where it can be a folder and part of an address; else something like it."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", service)
-
-
 def _parameter(key: str, value: str) -> str:
     # JSON's escapes are those of protobuf's text form.
     return f"parameters {{ key: {json.dumps(key)} value {{ string_value: {json.dumps(value)} }} }}\n"
@@ -81,24 +76,24 @@ def _parameter(key: str, value: str) -> str:
 
 def _fields(text: str) -> list[tuple[str, str]]:
     """The fields at the top of a protobuf text, each with its name; ValueError if brackets or quotes do not close."""
-    found: list[tuple[str, str]] = []
-    at, begin, depth, name = 0, 0, 0, ""
+    fields: list[tuple[str, str]] = []
+    position, begin, depth, name = 0, 0, 0, ""
     token = re.compile(r'\s+|#[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[A-Za-z_][\w.]*|[\[{<]|[\]}>]|[^\s]')
-    while at < len(text):
-        match = token.match(text, at)
+    while position < len(text):
+        match = token.match(text, position)
         assert match is not None, "the last alternative takes anything"
-        word, here = match[0], at
-        at = match.end()
+        word, here = match[0], position
+        position = match.end()
         if word in ('"', "'"):
             raise ValueError("a quote that does not close")
         depth += (word in "[{<") - (word in "]}>") if len(word) == 1 else 0
         if depth < 0:
             raise ValueError("a bracket that closes nothing")
-        starts = depth == 0 and re.fullmatch(r"[A-Za-z_][\w.]*", word) and re.match(r"\s*(:|[{<\[])", text[at:])
+        starts = depth == 0 and re.fullmatch(r"[A-Za-z_][\w.]*", word) and re.match(r"\s*(:|[{<\[])", text[position:])
         if starts:
             if name:
-                found.append((name, text[begin:here]))
+                fields.append((name, text[begin:here]))
             name, begin = word, here
     if depth:
         raise ValueError("a bracket that does not close")
-    return [*found, (name, text[begin:])] if name else found
+    return [*fields, (name, text[begin:])] if name else fields

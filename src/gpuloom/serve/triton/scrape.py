@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-_LINE = re.compile(r"^nv_inference_(\w+)\{[^}]*\} ([0-9.eE+]+)$", re.MULTILINE)
+_LINE = re.compile(r"^nv_inference_(\w+)\{[^}]*\} ([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Counters:
 
 def parse(text: str) -> Counters:
     """The counters of a server with one model; 0 where it says nothing yet."""
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for name, value in _LINE.findall(text):
-        found[name] = found.get(name, 0.0) + float(value)
+        totals[name] = totals.get(name, 0.0) + float(value)
     return Counters(
-        found.get("count", 0.0),
-        found.get("exec_count", 0.0),
-        found.get("queue_duration_us", 0.0),
-        found.get("pending_request_count", 0.0),
+        totals.get("count", 0.0),
+        totals.get("exec_count", 0.0),
+        totals.get("queue_duration_us", 0.0),
+        totals.get("pending_request_count", 0.0),
     )

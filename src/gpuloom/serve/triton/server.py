@@ -13,8 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from gpuloom.gpus.grant import Grant
-from gpuloom.serve.fleet.correct import Level
-from gpuloom.serve.gateway.http_message import Endpoint, LostError, get
+from gpuloom.serve.deployment import Level
+from gpuloom.serve.gateway.http_client import LostError, Peer
+from gpuloom.serve.gateway.http_message import get
 from gpuloom.serve.gateway.pool import Backend
 from gpuloom.serve.triton import launcher
 from gpuloom.serve.triton.environment import Triton
@@ -102,7 +103,7 @@ class Server:
         self.counters: Counters | None = None
         self.recent: Counters | None = None
         """Between the last two scrapes."""
-        self._metrics: Endpoint | None = None
+        self._metrics: Peer | None = None
 
     @property
     def pid(self) -> int | None:
@@ -134,7 +135,7 @@ class Server:
                 pass_fds=(alive,),
             )
         self.backend = Backend(self.spec.name, HOST, ports.http, self.spec.weight, ports.grpc)
-        self._metrics = Endpoint(HOST, ports.metrics)
+        self._metrics = Peer(HOST, ports.metrics)
         self.counters = self.recent = None
         self.silent, self.asking = 0, False
 
@@ -145,7 +146,7 @@ class Server:
         assert self.backend is not None
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self.backend.endpoint.ask(get(f"/v2/models/{self.spec.model}/ready"))
+                answer = await self.backend.peer.ask(get(f"/v2/models/{self.spec.model}/ready"))
         except (LostError, TimeoutError):
             return False
         return answer.status == 200
@@ -175,8 +176,8 @@ class Server:
             lines = self.spec.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return "it left no log"
-        told = [line for line in lines[-200:] if line.startswith("E") or "rror" in line]
-        return (told or lines or ["its log is empty"])[-1].strip()[:300]
+        errors = [line for line in lines[-200:] if line.startswith("E") or "rror" in line]
+        return (errors or lines or ["its log is empty"])[-1].strip()[:300]
 
 
 def free_ports(number: int) -> list[int]:

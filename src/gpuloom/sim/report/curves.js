@@ -7,7 +7,7 @@ const CURVES = [
   { most: 1, show: (value) => `${(value * 100).toFixed(1)} %`, mark: (value) => `${Math.round(value * 100)} %` },
   { least: 0.04, show: (value) => value.toFixed(3), mark: (value) => `${Number(value.toFixed(3))}` },
 ];
-const curveCanvases = [...document.querySelectorAll(".curve")];
+const curveCanvases = [...document.querySelectorAll(".curves canvas")];
 
 // A round number of four steps or fewer that covers the largest value.
 function scaleOf(kind, index) {
@@ -48,12 +48,12 @@ function trace(pen, run, index, width, yOf) {
 }
 
 function drawCurve(index) {
-  const { pen, width, height } = prepare(curveCanvases[index]);
+  const { pen, width, height } = prepare(curveCanvases[index], 132 * scene.unit);
   const { left, right } = margin(width);
   const { top, step } = scales[index];
-  const [ceiling, floor] = [9, height - 24];
+  const [ceiling, floor] = [9 * scene.unit, height - 24 * scene.unit];
   const yOf = (value) => floor - (value / top) * (floor - ceiling);
-  axis(pen, width, ceiling, floor, height - 10);
+  axis(pen, width, ceiling, floor, height - 10 * scene.unit);
   pen.textAlign = "right";
   for (let value = 0; value <= top * 1.0001; value += step) {
     const y = Math.round(yOf(value)) + 0.5;
@@ -73,9 +73,9 @@ function drawCurve(index) {
   const order = [...data.runs.keys()].sort((a, b) => (a === scene.run) - (b === scene.run));
   for (const at of order) {
     const run = data.runs[at];
-    pen.strokeStyle = paint(`policy-${run.colour}`);
+    pen.strokeStyle = paint(run.colour);
     pen.globalAlpha = at === scene.run ? 1 : 0.75;
-    pen.lineWidth = at === scene.run ? 2 : 1.25;
+    pen.lineWidth = (at === scene.run ? 2 : 1.25) * scene.unit;
     pen.beginPath();
     trace(pen, run, index, width, yOf);
     pen.stroke();
@@ -89,7 +89,7 @@ function tellCurve(index, x, y) {
     const value = valueAt(run, index, scene.cursor);
     const several = data.runs.some((other) => other.policy === run.policy && other.seed !== run.seed);
     const name = several ? `${run.policy}, seed ${run.seed}` : run.policy;
-    return [name, value === null ? "–" : CURVES[index].show(value), paint(`policy-${run.colour}`)];
+    return [name, value === null ? "–" : CURVES[index].show(value), paint(run.colour)];
   });
   tip(words(scene.cursor, scene.to - scene.from < 600 ? 1 : 0), rows, x, y);
 }

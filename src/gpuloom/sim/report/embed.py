@@ -1,10 +1,9 @@
-"""The data that the charts of a page draw: bounded in size, compact, and safe inside a script element.
+"""The data that the charts of a page draw: bounded in size and compact.
 
 A large run is cut down to its first GPUs and, if even one GPU has too much to show, to the beginning of its time. What
 was left out is said in words that the page prints.
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from itertools import accumulate
 from zlib import crc32
 
 from gpuloom.gpus.cluster import parse_cluster
+from gpuloom.pages.chart import COLOURS
 from gpuloom.sim.lanes import bands
 from gpuloom.sim.report.data import Points, RunData
 from gpuloom.sim.timeline import Segment
@@ -21,20 +21,19 @@ MOST_GPUS = 64
 MOST_SEGMENTS = 60_000
 """Of all runs together: about 3 MB of page, and still drawn in one frame."""
 MOST_POINTS = 512
-JOB_COLOURS = 12
 PHASES = ("running", "starting", "stopping", "cutting")
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    json: str
-    """For a script element: no character in it can end the element."""
+    data: dict[str, object]
+    """As the scripts read it."""
     left_out: tuple[str, ...]
     """Sentences about what the charts do not show."""
 
 
-def embed(runs: Sequence[RunData], colours: Sequence[int]) -> Embedded:
-    """`colours` are those of the runs' policies, as numbers."""
+def embed(runs: Sequence[RunData], colours: Sequence[str]) -> Embedded:
+    """`colours` are the classes of the runs' policies."""
     left_out: list[str] = []
     if len(runs) > MOST_RUNS:
         left_out.append(f"The charts show the first {MOST_RUNS} of {len(runs):,} runs.")
@@ -45,7 +44,7 @@ def embed(runs: Sequence[RunData], colours: Sequence[int]) -> Embedded:
     if gpus < largest:
         left_out.append(f"The Gantt chart shows GPU 0 to {gpus - 1} of {largest:,}; all figures are of the whole run.")
     charts = []
-    for run, colour in zip(runs, colours, strict=False):
+    for run, style in zip(runs, colours, strict=False):
         kept = [segment for segment in run.segments if segment.grant.gpu < gpus]
         kept.sort(key=lambda segment: (segment.begin_s, segment.grant.gpu, segment.end_s))
         if len(kept) > most:
@@ -53,14 +52,8 @@ def embed(runs: Sequence[RunData], colours: Sequence[int]) -> Embedded:
                 f"{run.policy}, seed {run.seed}: the Gantt chart ends early, at {kept[most].begin_s:,.0f} s."
             )
             kept = kept[:most]
-        charts.append(_chart(run, kept, gpus, colour))
-    text = json.dumps({"phases": PHASES, "runs": charts}, separators=(",", ":"), allow_nan=False)
-    return Embedded(_inert(text), tuple(left_out))
-
-
-def _inert(text: str) -> str:
-    """Job names may hold `</script>` or `<!--`; inside JSON strings the characters can be written as escapes."""
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+        charts.append(_chart(run, kept, gpus, style))
+    return Embedded({"phases": PHASES, "runs": charts}, tuple(left_out))
 
 
 def _gpus_within(segments: Sequence[Segment], most: int) -> int:
@@ -70,7 +63,7 @@ def _gpus_within(segments: Sequence[Segment], most: int) -> int:
     return max(sum(total <= most for total in totals), 1)
 
 
-def _chart(run: RunData, segments: Sequence[Segment], gpus: int, colour: int) -> dict[str, object]:
+def _chart(run: RunData, segments: Sequence[Segment], gpus: int, style: str) -> dict[str, object]:
     cluster = parse_cluster(run.gpus)
     jobs = {job_id: at for at, job_id in enumerate(dict.fromkeys(s.job_id for s in segments if s.job_id))}
     devices = {name: at for at, name in enumerate(dict.fromkeys(str(segment.grant) for segment in segments))}
@@ -91,11 +84,11 @@ def _chart(run: RunData, segments: Sequence[Segment], gpus: int, colour: int) ->
     return {
         "policy": run.policy,
         "seed": run.seed,
-        "colour": colour,
+        "colour": style,
         "end_s": _number(run.end_s),
         "models": [gpu.model.name for gpu in cluster.gpus[:gpus]],
         "jobs": list(jobs),
-        "colours": [crc32(job_id.encode()) % JOB_COLOURS for job_id in jobs],
+        "colours": [crc32(job_id.encode("utf-8", "surrogatepass")) % COLOURS for job_id in jobs],
         "devices": list(devices),
         "segments": rows,
         "curves": [_curve(points) for points in (run.queue, run.utilisation, run.fragmentation)],

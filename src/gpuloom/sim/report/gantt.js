@@ -1,14 +1,15 @@
 // The Gantt chart: a lane for each GPU, each slice at its memory units, each share at its part of the device.
 
-const AXIS = 30;
+const axisHeight = () => Math.round(30 * scene.unit);
 const gantt = $$("gantt");
 const scroller = $$("scroller");
 
 function laneOf(index) {
   const lanes = data.runs[scene.run].models.length;
-  const pitch = Math.min(Math.max(Math.floor(460 / Math.max(lanes, 1)), 20), 66);
-  const gap = pitch > 40 ? 8 : pitch > 26 ? 5 : 3;
-  return { top: AXIS + gap / 2 + index * pitch, height: pitch - gap, pitch };
+  const unscaled = Math.min(Math.max(Math.floor(460 / Math.max(lanes, 1)), 20), 66);
+  const pitch = Math.round(unscaled * scene.unit);
+  const gap = Math.round((unscaled > 40 ? 8 : unscaled > 26 ? 5 : 3) * scene.unit);
+  return { top: axisHeight() + Math.floor(gap / 2) + index * pitch, height: pitch - gap, pitch };
 }
 
 function boxOf(segment, width) {
@@ -40,12 +41,6 @@ function hatch(pen, phase) {
   return (hatches[phase] = pen.createPattern(tile, "repeat"));
 }
 
-// Black or white, whichever reads better on a colour (#rrggbb).
-function inkOn(colour) {
-  const [r, g, b] = [1, 3, 5].map((at) => (parseInt(colour.slice(at, at + 2), 16) / 255) ** 2.2);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.3 ? "#15161a" : "#ffffff";
-}
-
 function drawBox(pen, box, radius) {
   pen.beginPath();
   const round = Math.min(radius, box.height / 4);
@@ -67,11 +62,10 @@ function drawSegment(pen, segment, width, left) {
     drawBox(pen, box, 2);
     return;
   }
-  const colour = paint(`job-${segment.colour}`);
-  pen.fillStyle = colour;
+  pen.fillStyle = paint(`c${segment.colour}`);
   if (segment.phase === RUNNING) {
     drawBox(pen, box, 2.5);
-    label(pen, segment, box, left, colour);
+    label(pen, segment, box, left);
     return;
   }
   pen.globalAlpha *= 0.5;
@@ -81,25 +75,25 @@ function drawSegment(pen, segment, width, left) {
   drawBox(pen, box, 2.5);
 }
 
-function label(pen, segment, box, left, colour) {
+function label(pen, segment, box, left) {
   const from = Math.max(box.x, left);
   const room = box.x + box.width - from - 9;
-  if (box.height < 11.5 || room < 14) return;
-  const small = box.height < 14;
-  if (small) pen.font = pen.font.replace("11px", "9.5px");
-  const size = pen.measureText(segment.id).width;
-  if (size <= room) {
+  const height = box.height / scene.unit;
+  if (height < 11.5 || room < 14) return;
+  if (height < 14) letters(pen, 10);
+  if (pen.measureText(segment.id).width <= room) {
     pen.textAlign = "left";
-    pen.fillStyle = inkOn(colour);
+    pen.fillStyle = paint(`on-${segment.colour}`);
     pen.fillText(segment.id, from + 5, box.y + box.height / 2 + 0.5);
   }
-  if (small) pen.font = pen.font.replace("9.5px", "11px");
+  if (height < 14) letters(pen, 11.5);
 }
 
 function drawGantt() {
   const run = data.runs[scene.run];
   const lanes = run.models.length;
-  const { pen, width, height } = prepare(gantt, AXIS + lanes * laneOf(0).pitch + 6);
+  const axisBelow = axisHeight();
+  const { pen, width, height } = prepare(gantt, axisBelow + lanes * laneOf(0).pitch + 6);
   const { left, right } = margin(width);
   for (let gpu = 0; gpu < lanes; gpu++) {
     const lane = laneOf(gpu);
@@ -111,7 +105,7 @@ function drawGantt() {
     pen.textAlign = "right";
     pen.fillText(width < 560 ? `${gpu}` : `GPU ${gpu}`, left - 10, lane.top + lane.height / 2);
   }
-  axis(pen, width, AXIS, height - 4, -20);
+  axis(pen, width, axisBelow, height - 4, -20);
   pen.save();
   pen.beginPath();
   pen.rect(left, 0, width - left - right, height);
@@ -122,12 +116,12 @@ function drawGantt() {
   pen.globalAlpha = 1;
   if (scene.hover) outline(pen, boxOf(scene.hover, width));
   pen.restore();
-  cursorLine(pen, width, AXIS, height - 4);
+  cursorLine(pen, width, axisBelow, height - 4);
   // The axis stays in sight while the lanes scroll under it.
-  const top = scroller.scrollTop;
+  const top = onPaper() ? 0 : scroller.scrollTop;
   pen.fillStyle = paint("surface");
-  pen.fillRect(0, top, width, AXIS - 2);
-  axis(pen, width, top + AXIS - 6, top + AXIS, top + AXIS / 2);
+  pen.fillRect(0, top, width, axisBelow - 2);
+  axis(pen, width, top + axisBelow - 6, top + axisBelow, top + axisBelow / 2);
   if (!run.segments.length) {
     pen.textAlign = "center";
     pen.fillText("This run kept no timeline.", width / 2, height / 2);
@@ -144,7 +138,7 @@ function outline(pen, box) {
 // What is under a point; jobs lie over cuts, and a point a pixel or two beside a thin one still means it.
 function segmentAt(x, y) {
   const width = gantt.clientWidth;
-  if (y - scroller.scrollTop < AXIS) return null;
+  if (y - scroller.scrollTop < axisHeight()) return null;
   let found = null;
   for (const segment of data.runs[scene.run].segments) {
     const box = boxOf(segment, width);

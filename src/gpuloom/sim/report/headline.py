@@ -1,12 +1,16 @@
 """The few figures at the top of the page: those of the best policy, against the baseline's."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from statistics import fmean
 
+from gpuloom.pages.cards import Card, cards
+from gpuloom.pages.chart import swatch
+from gpuloom.pages.html import Html, join
+from gpuloom.pages.page import section
+from gpuloom.pages.words import against, duration, number
 from gpuloom.sim.report.data import RunData
-from gpuloom.sim.report.table import Rows, swatch
-from gpuloom.sim.report.words import FIGURES, against, duration, number
+from gpuloom.sim.report.table import Rows
+from gpuloom.sim.report.words import FIGURES
 
 HEADLINE = ("avg_jct_s", "p99_jct_s", "avg_wait_s", "makespan_s", "stp_per_gpu")
 
@@ -38,23 +42,20 @@ def best_of(means: Means) -> str | None:
     return min(timed, key=timed.__getitem__, default=None)
 
 
-def headline(means: Means, baseline: str | None, colours: Mapping[str, int]) -> str:
+def headline(means: Means, baseline: str | None, colours: Mapping[str, str]) -> Html:
     best = best_of(means)
     if best is None:
-        return ""
+        return Html("")
     base = {} if baseline is None or baseline == best else means.get(baseline, {})
-    cards = [_card(name, means[best][name], base.get(name), str(baseline)) for name in HEADLINE if name in means[best]]
+    figures = [
+        _card(name, means[best][name], base.get(name), str(baseline)) for name in HEADLINE if name in means[best]
+    ]
     claim = "Shortest mean completion time: " if len(means) > 1 else ""
-    return (
-        f'<section aria-labelledby="headline"><h2 id="headline">{claim}{swatch(colours[best])}{escape(best)}</h2>'
-        f'<dl class="cards">{"".join(cards)}</dl></section>'
-    )
+    return section("headline", join(claim, swatch(colours[best]), best), cards(figures))
 
 
-def _card(name: str, value: float, base: float | None, baseline: str) -> str:
-    shown = duration(value) if name.endswith("_s") else number(float(value))
+def _card(name: str, value: float, base: float | None, baseline: str) -> Card:
+    value_words = duration(value) if name.endswith("_s") else number(float(value))
     words = against(value, base) if base is not None else ""
     better = FIGURES[name].less_is_better == (value < base) if base is not None and value != base else None
-    mood = {True: " better", False: " worse", None: ""}[better]
-    note = f'<dd class="against{mood}">{words} {escape(baseline)}</dd>' if words else ""
-    return f"<div><dt>{FIGURES[name].name}</dt><dd>{shown}</dd>{note}</div>"
+    return Card(FIGURES[name].name, value_words, f"{words} {baseline}" if words else "", better)

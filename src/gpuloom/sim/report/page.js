@@ -77,8 +77,8 @@ function step(by) {
   scene.hover = next;
   if (next.begin < scene.from || next.begin > scene.to) pan(next.begin - (scene.from + scene.to) / 2);
   const box = boxOf(next, gantt.clientWidth);
-  const [above, below] = [scroller.scrollTop + AXIS, scroller.scrollTop + scroller.clientHeight];
-  if (box.y < above || box.y + box.height > below) scroller.scrollTop = box.y - AXIS - 8;
+  const [above, below] = [scroller.scrollTop + axisHeight(), scroller.scrollTop + scroller.clientHeight];
+  if (box.y < above || box.y + box.height > below) scroller.scrollTop = box.y - axisHeight() - 8;
   const place = gantt.getBoundingClientRect();
   tellSegment(next, place.left + Math.max(box.x, 60), place.top + box.y + box.height);
   redraw();
@@ -142,14 +142,24 @@ tabs.forEach((tab, at) => {
   });
 });
 
+function repaint() {
+  paints = {};
+  for (const phase of Object.keys(hatches)) delete hatches[phase];
+  draw();
+}
+// A browser prints what the canvases hold, so they are drawn for paper before it does.
+function paper(on) {
+  document.documentElement.classList.toggle("on-paper", on);
+  leave();
+  repaint();
+}
+
 if (data.runs.length) {
   $$("charts").hidden = false;
   scene.charts = [drawGantt, ...curveCanvases.map((_, index) => () => drawCurve(index))];
   choose(Math.max(tabs.findIndex((tab) => tab.getAttribute("aria-selected") === "true"), 0));
   new ResizeObserver(redraw).observe($$("charts"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    paints = {};
-    for (const phase of Object.keys(hatches)) delete hatches[phase];
-    redraw();
-  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  addEventListener("beforeprint", () => paper(true));
+  addEventListener("afterprint", () => paper(false));
 }

@@ -19,27 +19,36 @@ const whole = { from: Math.min(...starts), to: Math.max(...data.runs.map((run) =
 if (whole.from > 0 && whole.from < whole.to / 20) whole.from = 0;
 if (!(whole.to > whole.from)) Object.assign(whole, { from: 0, to: 1 });
 
-const scene = { from: whole.from, to: whole.to, run: 0, pinned: null, hover: null, cursor: null, charts: [] };
+const scene = { from: whole.from, to: whole.to, run: 0, pinned: null, hover: null, cursor: null, unit: 1, charts: [] };
 
+// Colours have their names from the stylesheet, in the theme that holds now.
 let paints = {};
 function paint(name) {
   return (paints[name] ??= getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
 }
 
+// Letters in charts grow with those of the page; on paper, a chart is drawn as wide as a sheet and sharper.
+const SHEET = 720;
+const onPaper = () => document.documentElement.classList.contains("on-paper");
+
+function draw() {
+  scene.unit = onPaper() ? 0.85 : parseFloat(getComputedStyle(document.documentElement).fontSize) / 15;
+  for (const chart of scene.charts) chart();
+}
 function redraw() {
   if (scene.frame) return;
   scene.frame = requestAnimationFrame(() => {
     scene.frame = 0;
-    for (const chart of scene.charts) chart();
+    draw();
   });
 }
 
-// A canvas at the screen's own resolution; returns its context, cleared, in CSS pixels.
+// A canvas at the screen's own resolution, in whole pixels so that nothing blurs; returns its context, cleared, in CSS pixels.
 function prepare(canvas, height) {
-  const ratio = window.devicePixelRatio || 1;
-  const width = canvas.clientWidth;
-  if (height) canvas.style.height = `${height}px`;
-  const tall = height || canvas.clientHeight;
+  const ratio = onPaper() ? 3 : window.devicePixelRatio || 1;
+  const width = onPaper() ? SHEET : canvas.parentElement.clientWidth;
+  const tall = Math.round(height);
+  Object.assign(canvas.style, { width: `${width}px`, height: `${tall}px` });
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(tall * ratio)) {
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(tall * ratio);
@@ -47,13 +56,17 @@ function prepare(canvas, height) {
   const pen = canvas.getContext("2d");
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, width, tall);
-  pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+  letters(pen, 11.5);
   pen.textBaseline = "middle";
   return { pen, width, height: tall };
 }
 
+function letters(pen, pixels) {
+  pen.font = `${pixels * scene.unit}px ${getComputedStyle(document.body).fontFamily}`;
+}
+
 // All charts have the same margins, so that a moment is at the same place in each.
-const margin = (width) => ({ left: width < 560 ? 50 : 64, right: 16 });
+const margin = (width) => ({ left: (width < 560 ? 50 : 66) * scene.unit, right: 16 * scene.unit });
 function xOf(seconds, width) {
   const { left, right } = margin(width);
   return left + ((seconds - scene.from) / (scene.to - scene.from)) * (width - left - right);
@@ -80,7 +93,7 @@ function pan(seconds) {
 
 function axis(pen, width, top, bottom, labelY) {
   const { left, right } = margin(width);
-  const { at, digits } = marks(scene.from, scene.to, width - left - right, 96);
+  const { at, digits } = marks(scene.from, scene.to, width - left - right, 96 * scene.unit);
   pen.textAlign = "center";
   for (const seconds of at) {
     const x = Math.round(xOf(seconds, width)) + 0.5;

@@ -1,6 +1,8 @@
-"""Names and figures as people read them: what a column means, whether less of it is better, how long a time is."""
+"""What a figure of a run is called, its unit, and whether less of it is better."""
 
 from dataclasses import dataclass
+
+from gpuloom.pages.words import column_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,6 @@ FIGURES = {
     "fragmentation": Figure("fragmentation", True),
 }
 
-_UNITS = {"_s": "s", "_ms": "ms", "_mib": "MiB", "_pct": "%"}
-
 
 def figure_of(column: str) -> tuple[str | None, str]:
     """The known figure that a column is about, and what the rest of its name says: `avg_jct_s_ratio` → its ratio."""
@@ -45,47 +45,8 @@ def figure_of(column: str) -> tuple[str | None, str]:
 def label(column: str) -> tuple[str, str]:
     """A column's name in words, and its unit ("" if it has none)."""
     known, rest = figure_of(column)
-    words, unit = _words(rest) if known is None else _words(known)
+    words, unit = column_words(rest) if known is None else column_words(known)
     if known is not None:
-        words = FIGURES[known].name + (f": {_words(rest)[0]}" if rest else "")
+        words = FIGURES[known].name + (f": {column_words(rest)[0]}" if rest else "")
         unit = "" if "ratio" in rest else unit
     return words, unit
-
-
-def _words(name: str) -> tuple[str, str]:
-    unit = next((unit for unit in _UNITS if name.endswith(unit)), "")
-    return name.removesuffix(unit).replace("_", " "), _UNITS.get(unit, "")
-
-
-def number(value: float, like: float | None = None) -> str:
-    """Three figures that count, with thousands apart; with `like`, as many decimals as that value has."""
-    size = abs(value if like is None else like)
-    if isinstance(value, int) or size >= 100 or value == 0:
-        return f"{value:,.0f}"
-    return f"{value:.{1 if size >= 10 else 2 if size >= 1 else 3}f}"
-
-
-def duration(seconds: float) -> str:
-    """The two largest units, rounded: 2 d 4 h, 16 m 36 s, 8.5 s."""
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    for size_s, unit, part_s, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        parts = round(seconds / part_s)
-        if parts * part_s >= size_s * (2 if unit == "d" else 1):
-            whole, left = divmod(parts, size_s // part_s)
-            return f"{whole:,} {unit} {left} {part}" if left else f"{whole:,} {unit}"
-    return "1 m"
-
-
-def against(value: float, base: float) -> str:
-    """How a value compares with another: `58 % less than`, `2.4 times`; nothing where that has no meaning."""
-    if base <= 0 or value < 0:
-        return ""
-    ratio = value / base
-    if ratio >= 2:
-        return f"{ratio:,.{1 if ratio < 10 else 0}f} times"
-    percent = abs(1 - ratio) * 100
-    if percent < 0.05:
-        return "the same as"
-    digits = 0 if 10 <= percent < 98.5 else 1
-    return f"{percent:.{digits}f} % {'less' if ratio < 1 else 'more'} than"

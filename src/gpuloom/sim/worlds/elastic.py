@@ -8,6 +8,7 @@ those of the authors' simulator, so that published figures can be reproduced.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
+from gpuloom.contract.view import Estimates, Report
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
@@ -16,7 +17,6 @@ from gpuloom.perf.goodput.fit import LEAST, Observation
 from gpuloom.perf.goodput.goodput import gain, split_batch
 from gpuloom.perf.goodput.model import LocalBatch
 from gpuloom.perf.goodput.tables import ElasticTables, Placement, packed, placement_of
-from gpuloom.policies.contract import Estimates, Report
 from gpuloom.sim.worlds.elastic_agent import Agent, Fits
 from gpuloom.work.model import Hints, TraceJob
 

@@ -40,7 +40,7 @@ class Agent:
             return
         self._seen[configuration] = seen
         evidence = tuple(sorted(self._seen.values()))
-        most = max(one.replicas for one in evidence)
+        most = max(observation.replicas for observation in evidence)
         self.model = GoodputModel(self._fits.of(evidence), grad_sqr, grad_var, self.limits, most, self.max_replicas)
 
     def choose(self, nodes: int, replicas: int) -> LocalBatch:

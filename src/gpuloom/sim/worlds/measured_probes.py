@@ -13,9 +13,10 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from gpuloom.contract.view import Estimates
 from gpuloom.perf.slices.predictor import SlicePredictor, SliceSpeeds
 from gpuloom.perf.slices.table import probe_of
-from gpuloom.policies.contract import Estimate, Estimates
+from gpuloom.perf.speed import Estimate
 from gpuloom.work.measured.figures import Figures
 from gpuloom.work.measured.mps_mixes import SEATS, MeasuredMix, read_mixes
 from gpuloom.work.measured.predictor_weights import load_weights
@@ -32,8 +33,8 @@ class Drawn(NamedTuple):
     seat: int
 
 
-class ProbeWorld:
-    """The measured mixes, by workload and number of jobs."""
+class MeasuredMixes:
+    """By workload and number of jobs."""
 
     def __init__(self, mixes: Sequence[MeasuredMix]) -> None:
         self._drawable: dict[tuple[str, int], list[Drawn]] = defaultdict(list)
@@ -42,14 +43,14 @@ class ProbeWorld:
                 self._drawable[job.workload, len(mix.jobs)].append(Drawn(mix, seat))
         self.workloads = frozenset(workload for workload, _ in self._drawable)
 
-    def probe(self, workloads: Sequence[str], rng: Random) -> list[Drawn | None]:
+    def draw(self, workloads: Sequence[str], rng: Random) -> list[Drawn | None]:
         """For each of the jobs side by side a draw of its own; None for a workload that is in no mix.
 
         If no mix of as many jobs has the workload, the nearest number of jobs is taken, the larger of two.
         """
-        return [self._draw(workload, len(workloads), rng) for workload in workloads]
+        return [self._draw_for(workload, len(workloads), rng) for workload in workloads]
 
-    def _draw(self, workload: str, jobs: int, rng: Random) -> Drawn | None:
+    def _draw_for(self, workload: str, jobs: int, rng: Random) -> Drawn | None:
         if workload not in self.workloads:
             return None
         sizes = [size for size in range(1, SEATS + 1) if (workload, size) in self._drawable]
@@ -58,9 +59,9 @@ class ProbeWorld:
 
 
 @lru_cache(maxsize=2)
-def probe_world(path: Path) -> ProbeWorld:
+def measured_mixes(path: Path) -> MeasuredMixes:
     """From a file, read once however many runs there are."""
-    return ProbeWorld(read_mixes(path))
+    return MeasuredMixes(read_mixes(path))
 
 
 class MeasuredProbe:
@@ -69,31 +70,31 @@ class MeasuredProbe:
     A job whose workload is in no mix is probed as the measured workload with the most similar true speeds.
     """
 
-    def __init__(self, world: ProbeWorld, figures: Figures, predictor_for: PredictorFor, seed: int) -> None:
-        self.world = world
+    def __init__(self, mixes: MeasuredMixes, figures: Figures, predictor_for: PredictorFor, seed: int) -> None:
+        self._mixes = mixes
         self._rng = Random(seed)
         self._predictor_for = predictor_for
         self._predictors: dict[str, SlicePredictor] = {}
         self._speeds = {
-            name: _by_slices(workload.speeds) for name, workload in figures.workloads.items() if name in world.workloads
+            name: _by_slices(workload.speeds) for name, workload in figures.workloads.items() if name in mixes.workloads
         }
         self._answers: dict[tuple[int, int], SliceSpeeds] = {}
 
     def predict(self, entries: Sequence[TraceJob], truth: Sequence[Mapping[str, float]]) -> list[Estimates]:
         """Of jobs side by side, with their true speeds by profile; a profile without the memory is in neither."""
         workloads = [self._stand_in(entry.job.workload, speeds) for entry, speeds in zip(entries, truth, strict=True)]
-        drawn = self.world.probe(workloads, self._rng)
-        return [self._estimates(one, speeds) for one, speeds in zip(drawn, truth, strict=True)]
+        draws = self._mixes.draw(workloads, self._rng)
+        return [self._estimates(drawn, speeds) for drawn, speeds in zip(draws, truth, strict=True)]
 
     def _stand_in(self, workload: str | None, truth: Mapping[str, float]) -> str:
-        if workload in self.world.workloads:
+        if workload in self._mixes.workloads:
             return str(workload)
-        mine = _by_slices(truth)
+        own = _by_slices(truth)
 
         def distance(name: str) -> float:
             other = self._speeds[name]
-            shared = mine.keys() & other.keys()
-            return sum(abs(mine[slices] - other[slices]) for slices in shared) + len(mine.keys() ^ other.keys())
+            shared = own.keys() & other.keys()
+            return sum(abs(own[slices] - other[slices]) for slices in shared) + len(own.keys() ^ other.keys())
 
         return min(self._speeds, key=distance)
 

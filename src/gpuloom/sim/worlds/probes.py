@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
 
-from gpuloom.policies.contract import Estimate, Estimates
+from gpuloom.contract.view import Estimates
+from gpuloom.perf.speed import Estimate
 from gpuloom.work.model import TraceJob
 
 

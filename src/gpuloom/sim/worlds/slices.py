@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from gpuloom.contract.view import Estimates, Report
 from gpuloom.gpus.catalogue import find
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.model import GpuModel
-from gpuloom.policies.contract import Estimates, Report
 from gpuloom.sim.costs import Costs
 from gpuloom.sim.worlds.probes import Prober
 from gpuloom.work.measured.figures import Figures, WorkloadFigures

@@ -7,9 +7,9 @@ neighbours, is constant; so the simulator jumps from mark to mark and never step
 from collections.abc import Sequence
 from typing import Protocol
 
+from gpuloom.contract.view import Estimates, Report
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.model import GpuModel
-from gpuloom.policies.contract import Estimates, Report
 from gpuloom.work.model import Hints, TraceJob
 
 

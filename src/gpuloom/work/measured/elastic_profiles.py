@@ -2,7 +2,7 @@
 
 DIR/<model>/placements.csv: step and sync seconds by placement (GPUs on each node as digits, "44" = two nodes of four)
 and local batch; scalability.csv: the same by number of nodes and replicas; validation-<batch>.csv: a row for each
-epoch. Knows the files only: what the rows mean for speed and progress is in `perf.elastic_tables`.
+epoch. Knows the files only: what the rows mean for speed and progress is in `perf.goodput.tables`.
 """
 
 import math

@@ -3,7 +3,7 @@
 The CSV format has a row for each seat of a mix. Latencies are per batch; a job's three under MPS, and its three on MIG,
 are each divided by their largest: only ratios within a row mean anything, and absolute speeds cannot be recovered.
 Seats that no job took hold the *gauge*, a tiny job that is always the same ("dummy" in the file): how much it slows
-down tells how crowded the GPU is. Knows the file only; what follows from the ratios is in `perf.slices`.
+down tells how crowded the GPU is. Knows the file only; what follows from the ratios is in `perf.slices.predictor`.
 """
 
 from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 One set of arrays was trained on everything; for each model family there is a second, small set that has never seen it,
 so that a simulation can ask about that family as about a job nobody has measured. Knows the file; what the arrays mean
-is in `perf.slices`.
+is in `perf.slices.predictor`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The tabulated p99 of a batching queue that ships with the package: `provision.poisson_law` says what it means."""
+"""The tabulated p99 of a batching queue, as it ships: `perf.queueing.poisson_table` says what it means."""
 
 import json
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Fitted figures of inference models that ship with the package, by type of GPU.
 
 Written by benchmarks/make_service_figures.py from the public measurements that they name; what the figures mean is in
-`perf.igniter_model` and `perf.sharing_model`, each of which is built `from_figures`.
+`perf.sharing.igniter` and `perf.sharing.model`, each of which is built `from_figures`.
 """
 
 import json

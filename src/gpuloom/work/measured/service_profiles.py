@@ -3,7 +3,7 @@
 JSON lines, each `{"<model>": {"<field>": value}}`, or `{"hardware": {...}}` for the GPU; fields of one model may be
 spread over lines, others than those named here are passed over. Runs of a model: alone at batch 1, 16 and 32 with 10,
 50 and 100 % of the SMs; then one copy and two copies at batch 16 and 50 %. Runs of the GPU: one to five copies of one
-model. Knows the file only: what follows from the figures is in `perf.igniter_fit` and `perf.sharing_fit`.
+model. Knows the file only: what follows from the figures is in `perf.sharing.igniter_fit` and `perf.sharing.fit`.
 """
 
 import math

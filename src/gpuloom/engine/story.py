@@ -1,13 +1,11 @@
-"""How `explain` tells a job's history: as text for people, as rows for programs."""
+"""A job's history in words: lines for people, rows for programs."""
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
 
-from gpuloom.cli.history import Entry, What
+from gpuloom.contract.plan import Reason
+from gpuloom.engine.history import Entry, What
 from gpuloom.engine.log import Header
-from gpuloom.policies.contract import Reason
-from gpuloom.sim.report.words import duration, number
+from gpuloom.pages.words import duration, number
 from gpuloom.work.model import Job
 
 COLOURS = {
@@ -64,22 +62,6 @@ def _reason(reason: Reason, *, flat: bool = False) -> dict[str, object]:
     if flat:
         others = "; ".join(f"{option}={value}" for option, value in reason.alternatives)
     return {"chosen": reason.chosen, "why": reason.why, "value": reason.value, "alternatives": others}
-
-
-def tell(job_id: str, header: Header, entries: Sequence[Entry]) -> None:
-    """Print the story: with colours on a terminal, as plain lines in a pipe."""
-    lines = list(story(job_id, header, entries))
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.text import Text
-
-        console = Console(no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
-        for style, line in lines:
-            console.print(Text(line, style))
-        return
-    encoding = sys.stdout.encoding or "utf-8"
-    text = "".join(f"{line}\n" for _, line in lines)
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
 
 
 def story(job_id: str, header: Header, entries: Sequence[Entry]) -> Iterator[Line]:

@@ -1,28 +1,26 @@
 """Check a provisioning plan by event simulation, with measured times where there are any, not the planner's own model.
 
-Measured: latency alone by batch and share (a table for each model; below and above its shares it goes on as the fitted
-curve does), and the slowdown beside others by gpu-lets' regression on *measured* use of L2 and memory, fitted to the
-measured pairs. Nobody has measured more than two models, or two copies of one, side by side: there uses add up.
-Neighbours count as always busy with full batches, which is more than they ever do. On MIG instances batches take as
-long as was measured there, with as many processes inside. Every replica is a queue of its own with Triton's batcher; a
-service's p99 is over all its replicas, and its interval over independent runs. A trace is one run, and has no interval.
+Where pairs were measured (`perf.sharing.measured`), batches of shares take as long as there. Neighbours count as always
+busy with full batches, which is more than they ever do. On MIG instances batches take as long as was measured there,
+with as many processes inside. Every replica is a queue of its own with Triton's batcher; a service's p99 is over all
+its replicas, and its interval over independent runs. A trace is one run, and has no interval.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
+from gpuloom.errors import InputError
+from gpuloom.perf.arrays import Floats
 from gpuloom.perf.queueing.batching import Batching, BatchTimes
 from gpuloom.perf.queueing.event_run import serve
-from gpuloom.perf.sharing.alone_table import SoloTable
-from gpuloom.perf.sharing.gpulets import GpuletsModel, fit_gpulets, measured_services
-from gpuloom.perf.sharing.interference import Crowd, Floats, Latencies
-from gpuloom.perf.sharing.model import SharingModel
-from gpuloom.perf.sharing.pairs import Pairs
+from gpuloom.perf.sharing.measured import measured_model
 from gpuloom.provision.demand import Demand, Pattern
 from gpuloom.provision.plan import Replica, ServicePlan
+from gpuloom.provision.supply import SharedGpus, Supply
 from gpuloom.work.measured.service_pairs import MeasuredServices
 
 REQUESTS, RUNS = 20_000, 8
@@ -34,44 +32,6 @@ SETTLING = 0.05
 """Part of a run that is not counted."""
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """Student's t for a 95 % interval, by runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredModel:
-    """What was measured, as far as it was."""
-
-    alone: SharingModel
-    """With the measured tables: asked only for services that are alone."""
-    beside: GpuletsModel
-    names: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "names", self.alone.names)
-
-    def latencies(self, crowd: Crowd) -> Latencies:
-        shape = crowd.model.shape
-        each = Crowd(crowd.model.reshape(-1, 1), crowd.batch.reshape(-1, 1), crowd.share_pct.reshape(-1, 1))
-        solo = self.alone.latencies(each)
-        there = {name: at for at, name in enumerate(self.beside.names)}
-        column = np.array([*(there[name] for name in self.names), -1])[crowd.model]
-        known = Crowd(column, crowd.batch, crowd.share_pct)
-        slowdown = self.beside.latencies(known).total_ms / GpuletsModel(self.beside.services).latencies(known).total_ms
-        slowdown = np.maximum(slowdown, 1.0)
-        load, gpu, feedback = (part.reshape(shape) for part in (solo.load_ms, solo.gpu_ms, solo.feedback_ms))
-        total = (load + gpu + feedback) * slowdown
-        return Latencies(load, total - load - feedback, feedback, total, total)
-
-
-def measured_tables(measured: MeasuredServices) -> dict[str, SoloTable]:
-    return {name: SoloTable.of(solo, monotone=True) for name, solo in measured.solo_ms.items()}
-
-
-def measured_model(measured: MeasuredServices, figures: Mapping[str, object]) -> MeasuredModel:
-    """`figures` are those that ship: how bytes and time go together, and the curves beyond the tables' edges."""
-    services = measured_services(measured)
-    pairs = Pairs.of(measured.pairs, tuple(services))
-    beside = fit_gpulets(services, pairs.crowd, pairs.measured_ms)
-    return MeasuredModel(SharingModel.from_figures(figures, measured_tables(measured)), beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +53,47 @@ class Verdict:
         return self.p99_ms + (self.p99_within_ms or 0.0) <= self.slo_ms
 
     @property
-    def open(self) -> bool:
+    def undecided(self) -> bool:
         """Whether the SLO lies in the interval: more runs could tell."""
         return abs(self.p99_ms - self.slo_ms) < (self.p99_within_ms or 0.0)
+
+
+def world_of(
+    plan: ServicePlan,
+    demand: Demand,
+    supplies: Sequence[Supply],
+    measured: MeasuredServices | None,
+    figures: Mapping[str, Mapping[str, Any]],
+) -> Iterator[tuple[Supply, str | None]]:
+    """The types of GPU that a plan has, each as it was measured, as far as it was; and what is only assumed of it.
+
+    `figures` are those that ship, by type: of these types `measured` may speak, of no others.
+    """
+    for supply in supplies:
+        if supply.name in plan.counts:
+            yield _as_measured(supply, plan, demand, measured, figures)
+
+
+def _as_measured(
+    supply: Supply,
+    plan: ServicePlan,
+    demand: Demand,
+    measured: MeasuredServices | None,
+    figures: Mapping[str, Mapping[str, Any]],
+) -> tuple[Supply, str | None]:
+    if not isinstance(supply, SharedGpus):
+        return supply, f"{supply.name}: the check simulates the measured points that the plan is made from"
+    if measured is None or supply.name not in figures:
+        why = "no --measured FILE" if measured is None else f"{supply.name} is not what --measured was measured on"
+        return supply, f"{why}: the check simulates the planner's own predictions"
+    residents = {replica.service for replica in plan.replicas if plan.type_of(replica.grant.gpu) == supply.name}
+    models = {service.workload for service in demand.services if service.id in residents}
+    if unknown := models - set(measured.solo_ms):
+        raise InputError(f"--measured has no solo table of {min(unknown)}: expected one of every model")
+    world = measured_model(measured, figures[supply.name])
+    if unknown := models - set(world.names):
+        raise InputError(f"--measured has no use of L2 of {min(unknown)}, or no figures ship of it: expected both")
+    return supply.in_world(world), None
 
 
 def verify(
@@ -112,17 +110,17 @@ def verify(
     the SLO in it, nothing is known yet: then up to MORE times as many are simulated. A trace is run once.
     """
     verdicts = []
-    for service, mine in sorted(plan.by_service().items()):
-        replicas = [(replica, times[replica]) for replica in mine]
+    for service, replicas in sorted(plan.by_service().items()):
+        timed = [(replica, times[replica]) for replica in replicas]
         if demand.pattern is Pattern.TRACE:
-            verdicts.append(_verdict(service, demand, [_replayed(demand, replicas)]))
+            verdicts.append(_verdict(service, demand, [_replayed(demand, timed)]))
             continue
         for more in MORE:
-            seen = [_run(demand.pattern, replicas, more * requests, generator) for _ in range(runs)]
-            found = _verdict(service, demand, seen)
-            if not found.open:
+            seen = [_run(demand.pattern, timed, more * requests, generator) for _ in range(runs)]
+            verdict = _verdict(service, demand, seen)
+            if not verdict.undecided:
                 break
-        verdicts.append(found)
+        verdicts.append(verdict)
     return verdicts
 
 
@@ -141,16 +139,16 @@ def _run(
     """Latencies of one run of one service; those of the first part, in which queues settle, are not counted."""
     rates = [replica.rate_rps for replica, _ in replicas]
     seconds = max(requests / sum(rates), FEWEST / min(rates))
-    found = []
+    counted_ms = []
     for replica, times in replicas:
         count, gap_ms = max(round(seconds * replica.rate_rps), 1), 1000.0 / replica.rate_rps
         if pattern is Pattern.POISSON:
             moments = np.cumsum(generator.exponential(gap_ms, count))
         else:
             moments = np.asarray((np.arange(count) + generator.uniform()) * gap_ms, float)
-        latencies = _served(moments, replica, times)
-        found.append(latencies[int(SETTLING * len(latencies)) :])
-    return np.concatenate(found)
+        latencies_ms = _served(moments, replica, times)
+        counted_ms.append(latencies_ms[int(SETTLING * len(latencies_ms)) :])
+    return np.concatenate(counted_ms)
 
 
 def _replayed(demand: Demand, replicas: Sequence[tuple[Replica, BatchTimes]]) -> Floats:
@@ -158,7 +156,7 @@ def _replayed(demand: Demand, replicas: Sequence[tuple[Replica, BatchTimes]]) ->
     rate_rps = sum(replica.rate_rps for replica, _ in replicas)
     moments = np.cumsum(demand.gaps_of(replicas[0][0].service)) * (1000.0 / rate_rps)
     return np.concatenate(
-        [_served(moments[at :: len(replicas)], replica, times) for at, (replica, times) in enumerate(replicas)]
+        [_served(moments[turn :: len(replicas)], replica, times) for turn, (replica, times) in enumerate(replicas)]
     )
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from gpuloom.contract.plan import Reason
+from gpuloom.contract.view import Estimates, Report
 from gpuloom.engine import log
 from gpuloom.engine.events import (
     CutFailed,
@@ -27,7 +29,6 @@ from gpuloom.engine.events import (
 from gpuloom.engine.machine import Decision
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.model import Layout
-from gpuloom.policies.contract import Estimates, Reason, Report
 from gpuloom.work.model import Job
 
 

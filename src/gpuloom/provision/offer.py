@@ -1,0 +1,63 @@
+"""What can be had: a type of GPU with its price, and what is known of the models on it. What is asked is in `demand`.
+
+Nothing is read here: figures and profiles are passed in, by `shipped` or by whoever has read a user's file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gpuloom.gpus.catalogue import find
+from gpuloom.perf.sharing.alone_table import AloneTable
+from gpuloom.perf.sharing.igniter import IgniterModel
+from gpuloom.perf.sharing.interference import InterferenceModel
+from gpuloom.perf.sharing.model import SharingModel
+from gpuloom.work.measured.service_profiles import Profiles
+
+COST_PER_HOUR: Mapping[str, float] = {"V100": 3.06, "A100-40GB": 4.10, "A100-80GB": 5.12}
+"""Dollars on demand at AWS: p3.2xlarge, as in iGniter's paper; one of the eight GPUs of p4d.24xlarge, p4de.24xlarge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A type of GPU that can be had, with what is known of the models on it."""
+
+    name: str
+    mem_mib: int
+    cost_per_hour: float
+    model: InterferenceModel
+    """Ours: what `gpuloom` plans with."""
+    igniter: IgniterModel
+    """What the peers plan with."""
+
+    @property
+    def unit_pct(self) -> float:
+        return self.igniter.hardware.share_unit_pct
+
+    @property
+    def units(self) -> int:
+        """Of a whole GPU."""
+        return round(100.0 / self.unit_pct)
+
+
+def profiled_offer(name: str, profiles: Profiles, shipped: Offer, tables: Mapping[str, AloneTable]) -> Offer:
+    """A type with the models of a profile; what no profile tells is that of a shipped type, the same one or another.
+
+    `tables` are latencies that were measured alone on this type, in place of the curves of a profile.
+    """
+    from gpuloom.perf.sharing.fit import fit_services
+    from gpuloom.perf.sharing.igniter_fit import fit_hardware, fit_igniter
+
+    hardware = fit_hardware(profiles.gpu)
+    calibrated = shipped.model
+    assert isinstance(calibrated, SharingModel)
+    # What was calibrated on measured pairs is the shipped type's; the clock falls at the same part of the power cap.
+    start_w = calibrated.constants.throttle_start_w * hardware.cap_w / calibrated.hardware.cap_w
+    services = fit_services(profiles, hardware, calibrated.constants.sharpness)
+    known = {model: table for model, table in tables.items() if model in services}
+    return Offer(
+        name,
+        find(name).mem_mib,
+        COST_PER_HOUR.get(name, 0.0),
+        SharingModel(hardware, services, replace(calibrated.constants, throttle_start_w=start_w), known),
+        fit_igniter(profiles),
+    )

@@ -1,0 +1,24 @@
+"""An engine's state as bytes, to hold two states against each other."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from gpuloom.engine.state import State
+
+
+def dump(state: State) -> bytes:
+    """The whole state as canonical JSON: equal states give equal bytes."""
+    content: dict[str, Any] = {
+        "now_s": state.now_s,
+        "jobs": list(state.jobs.values()),
+        "waiting": list(state.waiting),
+        "gpus": list(state.gpus.values()),
+        "idle": [gpu for node in state.cluster.nodes for gpu in state.idle.on(node)],
+        "held": sorted([str(device), sorted(shares.items())] for device, shares in state.held.items()),
+        "cancelled": sorted(state.cancelled),
+        "order": state.order,
+        "wake": [state.next_wake_s, state.last_tick_s, state.changed],
+        "counts": [state.arrivals, state.completed, state.given_up, state.plans_accepted, state.plans_rejected],
+    }
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), default=asdict).encode()

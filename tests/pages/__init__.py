@@ -1,0 +1,1 @@
+"""The page writer, and what every page of gpuloom keeps."""
