@@ -140,6 +140,17 @@ def test_everything_that_carries_the_mark_is_ended(folder: Path) -> None:
     assert processes.marked(folder) == {}
 
 
+def test_ended_means_gone_not_dying(folder: Path) -> None:
+    """A process that dies gives its memory back first, and its environment with it; its files and GPU later."""
+    program = f"import time; held = b'x' * (1 << 29); open({str(folder / 'up')!r}, 'w').close(); time.sleep(60)"
+    keeper = keep(folder, sys.executable, "-c", program)
+    until((folder / "up").exists, "it holds its memory")
+    found = processes.marked(folder)[folder]
+    assert processes.end(folder)
+    assert [process.lives for process in found] == [False, False]
+    keeper.wait(10)
+
+
 def test_a_number_that_is_used_again_is_another_process() -> None:
     me = ProcessId(os.getpid(), born_ticks(os.getpid()) or 0)
     assert me.lives

@@ -35,10 +35,15 @@ def marked(under: Path) -> dict[Path, list[ProcessId]]:
 def end(under: Path, timeout_s: float = 5.0) -> bool:
     """Kill every process of the launches in this folder; whether they are gone."""
     deadline = time.monotonic() + timeout_s
-    while alive := [process for processes in marked(under).values() for process in processes]:
+    # One that is dying has given its memory back, and the mark with it, long before it lets go of files and GPU.
+    dying: set[ProcessId] = set()
+    while True:
+        alive = [process for processes in marked(under).values() for process in processes]
+        dying = {process for process in dying.union(alive) if process.lives}
+        if not dying:
+            return True
         if time.monotonic() > deadline:
             return False
         for process in alive:
             process.signal(signal.SIGKILL)
         time.sleep(0.002)
-    return True
