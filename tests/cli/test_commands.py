@@ -76,9 +76,8 @@ def test_everything_that_can_be_written_is_written(tmp_path: Path, capsys: pytes
     assert report.read_text().lstrip().lower().startswith("<!doctype html>")
     assert json.loads(timeline.read_text())
     capsys.readouterr()
-    job = next(
-        json.loads(line)["JobArrived"]["job"]["id"] for line in log.read_text().splitlines() if "JobArrived" in line
-    )
+    first = json.loads(log.read_text().splitlines()[1])
+    job = first["Turn"]["events"][0]["JobArrived"]["job"]["id"]
     assert run("explain", str(log), job, "--output", "json") == 0
     assert json.loads(capsys.readouterr().out)
 

@@ -40,7 +40,7 @@ class Bench:
     def tell(self, event: Event, plan: Plan | None = None) -> list[Instruction]:
         if plan is not None:
             self.policy.plans.append(plan)
-        out = self.engine.handle(event)
+        out = self.engine.turn((event,))
         check_invariants(self.engine)
         return out
 
@@ -61,7 +61,7 @@ def check_invariants(engine: Engine) -> None:
     state = engine.state
     planned: dict[object, float] = {}
     for job in state.jobs.values():
-        assert (job.id in state.waiting) == (not job.grants)
+        assert (job.id in state.waiting) == (not job.grants and job.id not in state.cancelled)
         assert bool(job.held) == (job.phase is not Phase.WAITING)
         for grant in job.held:
             assert state.held[grant.device][job.id] == grant.share_pct

@@ -7,22 +7,28 @@ from gpuloom.contract.policy import When
 from gpuloom.contract.view import Phase
 from gpuloom.engine.events import (
     CutFailed,
+    Event,
     GpuCut,
+    GpuJoined,
+    GpuLeft,
     GpuLost,
     GpuRestored,
+    JobArrived,
     JobCancelled,
     JobCompleted,
     JobCrashed,
+    JobStalled,
     JobStarted,
     JobStopped,
     Tick,
 )
 from gpuloom.engine.instructions import Cut, GiveUp, Start, Stop, WakeAt
-from gpuloom.engine.machine import IllegalEvent
+from gpuloom.engine.machine import Decision, IllegalDecision, IllegalEvent
+from gpuloom.gpus.cluster import DescribedGpu
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.model import Instance
 from gpuloom.gpus.steps import Create, Destroy
-from gpuloom.work.model import Kind
+from gpuloom.work.model import Job, Kind
 from tests.engine.conftest import Bench
 from tests.engine.dump import dump
 
@@ -200,10 +206,14 @@ def test_a_plan_that_changes_while_a_gpu_is_being_cut_is_reached_in_a_second_cut
 def test_a_cancelled_job_is_killed_and_given_up(bench: Bench) -> None:
     running(bench, "a", Grant(0))
     assert bench.tell(JobCancelled(1.0, "by its owner", "a")) == [Stop("a", save=False)]
-    bench.arrive("b", 2.0, Plan(grants={"a": (Grant(1),)}))
-    assert bench.engine.decision is not None
-    assert bench.engine.decision.rejected == "job a: cancelled"
+    assert "a" not in bench.engine.state.waiting
+    # A policy that has not noticed: what it gives to the others is carried out all the same.
+    assert bench.arrive("b", 2.0, Plan(grants={"a": (Grant(1),), "b": (Grant(1),)})) == [
+        Start("b", (Grant(1),), resume=False)
+    ]
     assert bench.tell(JobStopped(3.0, "killed", "a")) == [GiveUp("a", "killed")]
+    assert bench.tell(JobCompleted(3.0, "done", "b")) == []
+    bench.arrive("b", 3.0)
     assert bench.tell(JobCancelled(3.0, "by its owner", "b")) == [GiveUp("b", "by its owner")]
     assert not bench.engine.state.jobs
 
@@ -224,7 +234,7 @@ def test_an_event_that_cannot_have_happened_is_refused_and_nothing_changes(bench
     bench.arrive("a")
     before = dump(bench.engine.state)
     with pytest.raises(IllegalEvent):
-        bench.engine.handle(event)
+        bench.engine.turn((event,))
     assert dump(bench.engine.state) == before
 
 
@@ -252,3 +262,93 @@ def test_a_policy_can_skip_rounds_in_which_nothing_changed() -> None:
     bench.arrive("b", 21.0)
     bench.tell(Tick(30.0, "round"))
     assert bench.policy.seen == [0.0, 30.0]
+
+
+# ---- turns -------------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_asks_once_after_its_last_event(bench: Bench) -> None:
+    bench.policy.plans = [Plan(grants={"a": (Grant(0),), "b": (Grant(1),)})]
+    events: list[Event] = [
+        JobArrived(1.0, "first", Job("a")),
+        JobArrived(2.0, "second", Job("b", 2.0)),
+        JobStalled(3.0, "?", "a"),
+    ]
+    out = bench.engine.turn(events)
+    assert out == [Start("a", (Grant(0),), resume=False), Start("b", (Grant(1),), resume=False)]
+    assert bench.policy.seen == [3.0]
+    assert bench.engine.decision is not None
+    assert (bench.engine.decision.at_s, bench.engine.decision.cause) == (3.0, "second")
+
+
+def test_applying_asks_nobody_and_deciding_asks_only_if_there_was_a_reason(bench: Bench) -> None:
+    bench.engine.apply(JobArrived(1.0, "first", Job("a")))
+    assert bench.policy.seen == []
+    bench.engine.decide()
+    bench.engine.decide()
+    assert bench.policy.seen == [1.0]
+    assert not bench.engine.asked
+
+
+def test_what_was_decided_is_followed_without_asking(bench: Bench) -> None:
+    bench.engine.apply(JobArrived(1.0, "first", Job("a")))
+    plan = Plan(grants={"a": (Grant(0),)})
+    assert bench.engine.follow(Decision(1.0, "first", plan)) == [Start("a", (Grant(0),), resume=False)]
+    assert bench.engine.asked
+    assert bench.policy.seen == []
+    before = dump(bench.engine.state)
+    with pytest.raises(IllegalDecision, match="GPU 7"):
+        bench.engine.follow(Decision(1.0, "first", Plan(grants={"a": (Grant(7),)})))
+    assert dump(bench.engine.state) == before
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 59.0, 60.0, 3600.0, 7 * 86400.0 + 1.0])
+def test_one_tick_answers_for_all_rounds_that_were_missed(pause_s: float) -> None:
+    bench = Bench(when=When(every_s=60.0))
+    assert bench.arrive("a", 10.0) == [WakeAt(60.0)]
+    assert bench.engine.due_round(59.0) is None
+    now_s = 60.0 + pause_s
+    tick = bench.engine.due_round(now_s)
+    assert tick is not None
+    assert now_s - 60.0 < tick.at_s <= now_s
+    (wake,) = bench.tell(tick)
+    assert isinstance(wake, WakeAt)
+    assert now_s < wake.at_s <= now_s + 60.0
+    assert bench.policy.seen == [tick.at_s]
+    assert bench.engine.due_round(now_s) is None
+
+
+# ---- a cluster that changes --------------------------------------------------------------------------------------
+
+
+def test_a_gpu_that_joins_takes_the_next_index_and_is_idle(bench: Bench) -> None:
+    before = bench.engine.state.cluster
+    bench.tell(GpuJoined(1.0, "plugged in", DescribedGpu(2, 5, "V100-16GB", "GPU-2")))
+    state = bench.engine.state
+    assert (len(before), len(state.cluster)) == (2, 3)
+    assert state.cluster.nodes == {0: (0, 1), 5: (2,)}
+    assert state.idle.on(5) == (2,)
+    assert bench.arrive("a", 2.0, Plan(grants={"a": (Grant(2),)}), kind=Kind.RIGID) == [
+        Start("a", (Grant(2),), resume=False)
+    ]
+
+
+def test_a_gpu_that_leaves_is_gone_for_good_and_its_jobs_come_back(bench: Bench) -> None:
+    running(bench, "a", Grant(0))
+    assert bench.tell(GpuLeft(1.0, "sold", 0)) == [Stop("a", save=False)]
+    assert bench.engine.state.gpus[0].lost
+    bench.tell(JobStopped(2.0, "killed", "a"))
+    assert "a" in bench.engine.state.waiting
+    before = dump(bench.engine.state)
+    illegal: list[Event] = [
+        GpuRestored(3.0, "?", 0),
+        GpuLeft(3.0, "?", 0),
+        GpuLeft(3.0, "?", 9),
+        GpuJoined(3.0, "?", DescribedGpu(0, 0, "A100-40GB")),
+        GpuJoined(3.0, "?", DescribedGpu(2, 0, "of another world")),
+    ]
+    for event in illegal:
+        with pytest.raises(IllegalEvent):
+            bench.engine.turn([event])
+    assert dump(bench.engine.state) == before
+    assert bench.tell(GpuCut(3.0, "too late", 0, ())) == []

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from gpuloom.contract.plan import NO_CHANGE, Plan
 from gpuloom.contract.policy import ON_EVENTS, Policy, When
 from gpuloom.contract.view import View
+from gpuloom.engine.audit import audit
 from gpuloom.engine.events import Event, GpuLost, GpuRestored, JobCancelled, JobCrashed
-from gpuloom.engine.log import Header, replay, to_line
+from gpuloom.engine.log import Header, header_line
 from gpuloom.engine.machine import Engine
+from gpuloom.engine.recovery import recover
 from gpuloom.errors import InputError
 from gpuloom.gpus import layouts
-from gpuloom.gpus.cluster import Cluster, parse_cluster
+from gpuloom.gpus.cluster import Cluster, describe, parse_cluster
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.model import Layout
 from gpuloom.sim.body import VirtualBody, Watcher
@@ -153,7 +155,7 @@ def faults(dice: Random, jobs: int) -> Faults:
 def live(kind: type[Wild], seed: int, when: When = ON_EVENTS, jobs: int = 12) -> Run:
     dice, cluster, log = Random(seed), parse_cluster(GPUS), io.StringIO()
     engine = Engine(cluster, kind(cluster, seed, when))
-    log.write(to_line(Header(GPUS, "wild", seed, when.every_s)))
+    log.write(header_line(Header(GPUS, "wild", seed, when.every_s, describe(cluster))))
     world = SliceWorld(load_figures(), cluster, Costs(checkpoint_s=dice.choice((0.0, 3.0))), lambda: AuthorsError(seed))
     body = VirtualBody(engine, world, world.costs, [Checker(engine), LogWriter(log)], faults(dice, jobs))
     body.run(trace(dice, jobs))
@@ -162,8 +164,13 @@ def live(kind: type[Wild], seed: int, when: When = ON_EVENTS, jobs: int = 12) ->
 
 
 def rebuilt(log: str, kind: type[Wild], when: When = ON_EVENTS) -> Engine:
+    """As the policy, asked again, leaves it: which is as what was decided leaves it."""
     lines = log.splitlines(keepends=True)
-    return replay(lines, "run.log", parse_cluster, lambda header, cluster: kind(cluster, header.seed, when))
+    asked = audit(lines, "run.log", lambda header, cluster: kind(cluster, header.seed, when))
+    assert asked.difference is None
+    followed = recover(lines, "run.log", lambda header, cluster: kind(cluster, header.seed, when))
+    assert dump(followed.engine.state) == dump(asked.engine.state)
+    return asked.engine
 
 
 @settings(max_examples=60, deadline=None)
@@ -211,6 +218,7 @@ def test_a_log_that_was_cut_off_replays_up_to_its_last_whole_line(seed: int, kee
         '{"Tick":{"at_s":1}}\n',
         "\x00\n",
         '{"Header":{"gpus":"A100","policy":"x","seed":1,"version":9}}\n',
+        '{"Header":{"version":2,"gpus":"A100","policy":"x","seed":1},"crc32":"00000000"}\n',
         "[1]\n",
     ],
 )
@@ -223,5 +231,5 @@ def test_cancelling_every_job_empties_the_engine() -> None:
     run = live(Wild, 5, jobs=6)
     at_s = run.engine.state.now_s
     for job_id in [*run.engine.state.jobs]:
-        run.engine.handle(JobCancelled(at_s, "test", job_id))
+        run.engine.turn([JobCancelled(at_s, "test", job_id)])
     assert all(not job.grants for job in run.engine.state.jobs.values())

@@ -1,9 +1,11 @@
-"""Logs that gpuloom wrote before its rooms were built: read, replayed and written again to the same bytes.
+"""Logs that earlier versions of gpuloom wrote: read, recovered and audited to the states that their writers had.
 
     gpuloom simulate --trace examples/jobs.yaml --gpus 2xA100-40GB --policy miso --seed 3 --fault gpu-lost:1@400 \\
-        --fault gpu-restored:1@900 --fault cut-fails:1 --fault crash:tune-bert@200 --log log_version_1.jsonl
+        --fault gpu-restored:1@900 --fault cut-fails:1 --fault crash:tune-bert@200 --log log_version_2.jsonl
     gpuloom simulate --trace examples/jobs.yaml --gpus 2xA100-40GB --policy miso-paper --every 33.3 --seed 3 \\
-        --fault gpu-lost:1@400 --fault gpu-restored:1@900 --log log_version_1_rounds.jsonl
+        --fault gpu-lost:1@400 --fault gpu-restored:1@900 --log log_version_2_rounds.jsonl
+
+Those of version 1 are of the same runs.
 """
 
 from hashlib import sha256
@@ -12,11 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuloom.engine.log import from_line, replay, to_line
-from gpuloom.gpus.cluster import parse_cluster
+from gpuloom.contract.policy import Policy
+from gpuloom.engine.audit import audit
+from gpuloom.engine.log import Header, Scribe, header_line, read, read_turns
+from gpuloom.engine.recovery import recover
+from gpuloom.gpus.cluster import Cluster
 from gpuloom.sim.inputs import Inputs, load
 from gpuloom.sim.run import build_policy, simulate
 from tests.engine.dump import dump
+from tests.engine.old_lines import old_line
 
 ROOT = Path(__file__).resolve().parents[2]
 EVENTS, ROUNDS = "log_version_1", "log_version_1_rounds"
@@ -27,9 +33,27 @@ def lines_of(name: str) -> list[str]:
     return Path(__file__).with_name(f"{name}.jsonl").read_bytes().decode().splitlines(keepends=True)
 
 
+def newer(name: str) -> str:
+    return name.replace("version_1", "version_2")
+
+
+def fresh(header: Header, cluster: Cluster) -> Policy:
+    return build_policy(header.policy, cluster, header.seed, header.every_s)
+
+
+@pytest.mark.parametrize("name", [EVENTS, ROUNDS])
+def test_both_versions_tell_the_same(name: str) -> None:
+    old, new = lines_of(name), lines_of(newer(name))
+    assert [*read(old, "old")] == [*read(new, "new")]
+    assert [old_line(entry) for entry in read(new, "new")] == old
+
+
 @pytest.mark.parametrize("name", [EVENTS, ROUNDS])
 def test_every_line_is_written_as_it_was(name: str) -> None:
-    assert [to_line(from_line(line, "log")) for line in lines_of(name)] == lines_of(name)
+    header, turns = read_turns(lines_of(newer(name)), "log")
+    scribe = Scribe()
+    written = [header_line(header), *(scribe.line(turn.events, turn.decision) for turn in turns)]
+    assert written == lines_of(newer(name))
 
 
 @pytest.mark.parametrize(
@@ -43,14 +67,15 @@ def test_every_line_is_written_as_it_was(name: str) -> None:
         (ROUNDS, 490, "62f6fab4a44d3187"),
     ],
 )
-def test_it_replays_to_the_state_that_its_writer_had(name: str, lines: int, digest: str) -> None:
-    engine = replay(
-        lines_of(name)[:lines],
-        "log",
-        parse_cluster,
-        lambda header, cluster: build_policy(header.policy, cluster, header.seed, header.every_s),
-    )
-    assert sha256(dump(engine.state)).hexdigest()[:16] == digest
+def test_it_leads_to_the_state_that_its_writer_had(name: str, lines: int, digest: str) -> None:
+    """Whether what was decided is followed, or the policy is asked again; and whichever version has it."""
+    old = lines_of(name)[:lines]
+    turns = len([*read_turns(old, "log")[1]])
+    for log in (old, lines_of(newer(name))[: turns + 1]):
+        asked = audit(log, "log", fresh)
+        assert asked.difference is None
+        for engine in (asked.engine, recover(log, "log", fresh).engine):
+            assert sha256(dump(engine.state)).hexdigest()[:16] == digest
 
 
 @pytest.mark.parametrize(
@@ -66,4 +91,4 @@ def test_the_same_run_writes_the_same_log(
     trace = ROOT / "examples" / "jobs.yaml"
     log = StringIO()
     simulate(load(Inputs(trace=trace, gpus="2xA100-40GB", every_s=every_s, faults=faults), 3), policy, 3, log=log)
-    assert log.getvalue().splitlines(keepends=True) == lines_of(name)
+    assert log.getvalue().splitlines(keepends=True) == lines_of(newer(name))

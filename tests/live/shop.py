@@ -95,8 +95,12 @@ class Shop:
 
     def events(self, kind: str = "") -> list[dict[str, Any]]:
         path = self.state / "log.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        entries = [json.loads(line) for line in lines if line.endswith("\n")]
+        lines = path.read_text().split("\n") if path.exists() else []
+        turns = [json.loads(line).get("Turn", {}) for line in lines[:-1]]
+        entries: list[dict[str, Any]] = []
+        for turn in turns:
+            entries += turn.get("events", [])
+            entries += [{"Decision": turn["decision"]}] if "decision" in turn else []
         return [entry if not kind else entry[kind] for entry in entries if not kind or kind in entry]
 
     def story(self) -> str:

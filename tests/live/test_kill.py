@@ -8,7 +8,10 @@ import time
 
 import pytest
 
+from gpuloom.engine.log import read
 from gpuloom.live import processes
+from gpuloom.live.store import Store
+from tests.engine.old_lines import old_line
 from tests.live.chaos import live_through
 from tests.live.shop import SAVE_EVERY, Shop, until
 
@@ -52,6 +55,28 @@ def test_jobs_go_on_and_end_while_nobody_watches(shop: Shop) -> None:
     assert shop.events("JobCompleted") == []
     assert set(shop.run("static:4,3").values()) == {"completed"}
     assert len(list(shop.store.job_dir("short").glob("launches/*"))) == 1
+    shop.check_jobs()
+    shop.check_left_as_found()
+
+
+def test_an_upgrade_while_jobs_live(shop: Shop) -> None:
+    """A log of version 1, and a policy that has changed meanwhile: what was decided stands, and nobody is moved."""
+    policy = shop.folder / "mine.py"
+    imports = "from gpuloom.contract import Plan\nfrom gpuloom.policies.tiresias import Tiresias\n"
+    policy.write_text(f"{imports}class Mine(Tiresias):\n    pass\n")
+    shop.hardware.install("A100-40GB+resets")
+    shop.job("a", steps=300)
+    runner = shop.begin(f"{policy}:Mine")
+    until(lambda: bool(shop.steps("a")), "it works")
+    shop.kill(runner)
+    log = shop.state / "log.jsonl"
+    log.write_text("".join(map(old_line, read(Store(shop.state).lines(), "log"))))
+    policy.write_text(f"{imports}class Mine(Tiresias):\n    def decide(self, view):\n        return Plan()\n")
+    assert shop.run(f"{policy}:Mine") == {"a": "completed"}
+    (reset,) = shop.events("PolicyReset")
+    assert reset["cause"] == "the log does not have what the policy remembered"
+    assert len(list(shop.store.job_dir("a").glob("launches/*"))) == 1
+    assert (shop.state / "log.v1.jsonl").exists()
     shop.check_jobs()
     shop.check_left_as_found()
 

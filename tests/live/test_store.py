@@ -10,38 +10,90 @@ from pathlib import Path
 import pytest
 
 from gpuloom.engine.events import Tick
-from gpuloom.engine.log import Header, read
+from gpuloom.engine.log import Entry, Header, read, read_turns
 from gpuloom.errors import InputError
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
 from gpuloom.live import processes
 from gpuloom.live.clock import Clock
 from gpuloom.live.launch import KEEPER
 from gpuloom.live.store import Exit, Progress, Run, Store
+from tests.engine.old_lines import old_line
 from tests.live.shop import until
 
 RUN = Run("whole-fifo", 1, 1.0, 0.0, "/", ("GPU-1",), ())
+HEADER = Header("1xA100-40GB", "whole-fifo", 1)
 
 
 def test_half_a_line_is_not_appended_to(folder: Path) -> None:
     with Store(folder) as store:
-        store.begin(RUN, Header("1xA100-40GB", "whole-fifo", 1))
-        store.write(Tick(1.0, "round"))
+        store.begin(RUN, HEADER)
+        store.write([Tick(1.0, "round")])
     with store.log_path.open("a") as log:
         log.write('{"Tick":{"at_s":2')
     with Store(folder) as store:
         assert store.run() == RUN
         store.open_log()
-        store.write(Tick(3.0, "round"))
+        store.write([Tick(3.0, "round")])
         assert list(read(store.lines(), "log"))[1:] == [Tick(1.0, "round"), Tick(3.0, "round")]
 
 
 def test_a_line_that_is_torn_inside_a_character(folder: Path) -> None:
     with Store(folder) as store:
-        store.begin(RUN, Header("1xA100-40GB", "whole-fifo", 1))
-        store.write(Tick(1.0, "r\u2028ound"))
+        store.begin(RUN, HEADER)
+        store.write([Tick(1.0, "r\u2028ound")])
     with store.log_path.open("ab") as log:
         log.write('{"Tick":{"cause":"ü'.encode()[:-1])
     assert list(read(store.lines(), "log"))[1:] == [Tick(1.0, "r\u2028ound")]
+
+
+def test_a_last_line_whose_checksum_fails_was_being_written(folder: Path) -> None:
+    with Store(folder) as store:
+        store.begin(RUN, HEADER)
+        store.write([Tick(1.0, "round")])
+        store.write([Tick(2.0, "round")])
+    store.log_path.write_text(store.log_path.read_text().replace("2.0", "2.5"))
+    with Store(folder) as store:
+        store.open_log()
+        store.write([Tick(3.0, "round"), Tick(4.0, "round")])
+        found = [turn.events for turn in read_turns(store.lines(), "log")[1]]
+    assert found == [(Tick(1.0, "round"),), (Tick(3.0, "round"), Tick(4.0, "round"))]
+
+
+def test_a_damaged_line_in_the_middle_is_named(folder: Path) -> None:
+    with Store(folder) as store:
+        store.begin(RUN, HEADER)
+        store.write([Tick(1.0, "round")])
+        store.write([Tick(2.0, "round")])
+    store.log_path.write_text(store.log_path.read_text().replace("1.0", "1.5"))
+    with Store(folder) as store, pytest.raises(InputError, match=r"log\.jsonl:2: damaged"):
+        store.open_log()
+
+
+def test_a_log_of_version_1_is_written_anew_once_and_kept(folder: Path) -> None:
+    entries: list[Entry] = [HEADER, Tick(1.0, "r\u2028ound"), Tick(2.0, "round")]
+    old = "".join(map(old_line, entries))
+    with Store(folder) as store:
+        store.log_path.write_text(old + '{"Tick":{"at_s":3')
+        for at_s in (3.0, 4.0):
+            store.open_log()
+            store.write([Tick(at_s, "round")])
+        header, turns = read_turns(store.lines(), "log")
+        assert (header.policy, header.cluster) == ("whole-fifo", ())
+        assert [turn.number for turn in turns] == [1, 2, 3, 4]
+    assert (folder / "log.v1.jsonl").read_text() == old + '{"Tick":{"at_s":3'
+    assert store.log_path.read_text().startswith('{"Header":{"version":2,')
+
+
+def test_what_the_policy_remembers_is_whole_in_the_first_turn_of_every_runner(folder: Path) -> None:
+    with Store(folder) as store:
+        store.begin(RUN, HEADER)
+        store.write([Tick(1.0, "round")], None, {"a": 1, "b": 2})
+        store.write([Tick(2.0, "round")], None, {"a": 1, "b": 3})
+    with Store(folder) as store:
+        store.open_log()
+        store.write([Tick(3.0, "round")], None, {"a": 1, "b": 3})
+        found = [turn.memory for turn in read_turns(store.lines(), "log")[1]]
+    assert found == [{"is": {"a": 1, "b": 2}}, {"in": {"b": {"is": 3}}}, {"is": {"a": 1, "b": 3}}]
 
 
 def test_one_at_a_time(folder: Path) -> None:

@@ -6,11 +6,14 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import given, settings
 
+from gpuloom.contract.policy import Policy
+from gpuloom.engine.audit import audit
 from gpuloom.engine.events import GpuLost
-from gpuloom.engine.log import replay
+from gpuloom.engine.log import Header
 from gpuloom.engine.machine import Engine
+from gpuloom.engine.recovery import recover
 from gpuloom.errors import InputError
-from gpuloom.gpus.cluster import parse_cluster
+from gpuloom.gpus.cluster import Cluster, parse_cluster
 from gpuloom.sim.body import VirtualBody
 from gpuloom.sim.costs import Costs
 from gpuloom.sim.faults import Faults
@@ -52,13 +55,15 @@ def test_a_log_replays_to_the_same_state(policy: str, inputs: Inputs) -> None:
     VirtualBody(engine, make_world(scenario, cluster, engine.policy, 1), scenario.costs, (), scenario.faults).run(
         scenario.trace
     )
-    again = replay(
-        log.getvalue().splitlines(keepends=True),
-        "run.jsonl",
-        parse_cluster,
-        lambda header, cluster: build_policy(header.policy, cluster, header.seed, header.every_s),
-    )
-    assert dump(again.state) == dump(engine.state)
+    lines = log.getvalue().splitlines(keepends=True)
+
+    def fresh(header: Header, cluster: Cluster) -> Policy:
+        return build_policy(header.policy, cluster, header.seed, header.every_s)
+
+    asked = audit(lines, "run.jsonl", fresh)
+    assert asked.difference is None
+    assert dump(asked.engine.state) == dump(engine.state)
+    assert dump(recover(lines, "run.jsonl", fresh).engine.state) == dump(engine.state)
 
 
 @pytest.mark.parametrize(

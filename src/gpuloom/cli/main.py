@@ -20,6 +20,7 @@ from gpuloom.cli.decide.provision import provision
 from gpuloom.cli.decide.schema import schema
 from gpuloom.cli.decide.simulate import simulate
 from gpuloom.cli.measure.train_predictor import train_predictor
+from gpuloom.cli.watch import log
 from gpuloom.cli.watch.doctor import doctor
 from gpuloom.cli.watch.explain import explain
 from gpuloom.cli.watch.gpus import gpus
@@ -49,6 +50,7 @@ app.add_typer(serve.app, name="serve", rich_help_panel=CARRY_OUT)
 app.command(rich_help_panel=CARRY_OUT)(load)
 app.add_typer(kernels.app, name="kernels", rich_help_panel=CARRY_OUT)
 app.command(rich_help_panel=WATCH)(explain)
+app.add_typer(log.app, name="log", rich_help_panel=WATCH)
 app.command(rich_help_panel=WATCH)(gpus)
 app.command(rich_help_panel=WATCH)(doctor)
 

@@ -1,7 +1,13 @@
 """What a policy is: made once from (cluster, seed, argument), then asked `decide(view) -> Plan`.
 
-It may remember, but the same views in the same order with the same seed must give the same plans, so that replaying a
-log rebuilds what it remembered.
+The same views in the same order with the same seed must give the same plans: an audit of a log asks again and compares.
+
+It may remember. A run that was killed goes on from its log without asking again, so a policy that remembers says what
+(`remember`) and takes it back (`restore`).
+
+GPUs may join and leave. What follows from the cluster is taken from the view of the moment, or rebuilt when
+`view.cluster` is another object than it was. Its indices stay: a GPU that joins is the last one, and one that leaves
+stays in it and is lost for good.
 """
 
 from dataclasses import dataclass
@@ -27,7 +33,9 @@ ON_EVENTS = When()
 
 
 class Policy(Protocol):
-    """The whole interface. Who inherits from it says only what differs; another class may leave out the last two."""
+    """The whole interface. Who inherits from it says only what differs; another class may leave out all but
+    `when`, `told` and `decide`.
+    """
 
     when: When = ON_EVENTS
     told: frozenset[str] = frozenset()
@@ -41,3 +49,18 @@ class Policy(Protocol):
         """`arg` is what follows the colon of its name: 3,2,2 of static:3,2,2."""
 
     def decide(self, view: View) -> Plan: ...
+
+    def remember(self) -> object:
+        """All that its next plans depend on besides the view, as JSON can hold it: what decided so far has left behind.
+
+        None: nothing, ever. The order of an object's keys is not kept: where order matters, use a list.
+        """
+        return None
+
+    def restore(self, memory: object) -> None:  # noqa: ARG002
+        """To a fresh one: what `remember` gave. From then on it decides as the other one would have.
+
+        ValueError, KeyError or TypeError if it cannot be read, as after an upgrade: then a fresh one is used, and
+        the log says so.
+        """
+        raise ValueError("it remembers nothing, so there is nothing to be restored")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuloom.contract.view import Estimates, Report
+from gpuloom.gpus.cluster import DescribedGpu
 from gpuloom.gpus.model import Layout
 from gpuloom.work.model import NO_HINTS, Hints, Job
 
@@ -68,6 +69,15 @@ class JobReported:
 
 
 @dataclass(frozen=True, slots=True)
+class JobStalled:
+    """It lives and does nothing, as far as can be seen. Told for people: nothing changes by it."""
+
+    at_s: float
+    cause: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class GpuCut:
     """A cut is complete; this is the layout now."""
 
@@ -104,6 +114,24 @@ class GpuRestored:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuJoined:
+    """A new GPU, uncut. It takes the next index; a machine that joins is one of these for each of its GPUs."""
+
+    at_s: float
+    cause: str
+    gpu: DescribedGpu
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLeft:
+    """It is out of service for good. Its index stays and is never used again."""
+
+    at_s: float
+    cause: str
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
 class GpuProbed:
     """The jobs of a GPU were measured side by side under MPS; this is what that predicts of each on each slice."""
 
@@ -116,7 +144,15 @@ class GpuProbed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The moment that a WakeAt instruction asked for."""
+    """The moment that a WakeAt instruction asked for. A later one answers it too: what was missed is not caught up."""
+
+    at_s: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyReset:
+    """What the policy remembered is gone, and it begins anew. What it had decided stands until it is next asked."""
 
     at_s: float
     cause: str
@@ -130,10 +166,14 @@ Event = (
     | JobCrashed
     | JobCancelled
     | JobReported
+    | JobStalled
     | GpuCut
     | CutFailed
     | GpuLost
     | GpuRestored
+    | GpuJoined
+    | GpuLeft
     | GpuProbed
     | Tick
+    | PolicyReset
 )

@@ -29,8 +29,8 @@ def why_infeasible(state: State, plan: Plan) -> str | None:
     for job_id, grants in plan.grants.items():
         if job_id not in state.jobs:
             return f"job {job_id}: unknown"
-        if job_id in state.cancelled and grants:
-            return f"job {job_id}: cancelled"
+        if job_id in state.cancelled:
+            continue  # it is leaving: what it is given is not carried out, and the rest of the plan is
         reason = _bad_count(state.jobs[job_id].job, grants) if grants else None
         if reason:
             return f"job {job_id}: {reason}"

@@ -1,10 +1,9 @@
 """One job's way through the log of a run. Knows the log's entries, not how they are printed.
 
-Logs are long and a job is in few of their lines: a line is parsed only if it can be about the job. When a job's
+Logs are long and a job is in few of their turns: a line is parsed only if it can be about the job. When a job's
 processes are told to stop is not an event, but follows from the decision or loss that takes its place away.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -16,6 +15,7 @@ from gpuloom.engine import log
 from gpuloom.engine.events import (
     CutFailed,
     GpuCut,
+    GpuLeft,
     GpuLost,
     GpuProbed,
     JobArrived,
@@ -23,8 +23,10 @@ from gpuloom.engine.events import (
     JobCompleted,
     JobCrashed,
     JobReported,
+    JobStalled,
     JobStarted,
     JobStopped,
+    PolicyReset,
 )
 from gpuloom.engine.machine import Decision
 from gpuloom.gpus.grant import Grants
@@ -45,13 +47,17 @@ class What(StrEnum):
     GPU_CUT = "gpu cut"
     CUT_FAILED = "cut failed"
     GPU_LOST = "gpu lost"
+    GPU_LEFT = "gpu left"
     PROBED = "probed"
     STARTED = "started"
     REPORTED = "reported"
+    STALLED = "stalled"
     STOPPED = "stopped"
     CRASHED = "crashed"
     CANCELLED = "cancelled"
     COMPLETED = "completed"
+    POLICY_RESET = "policy reset"
+    """Who decides about it has forgotten what it knew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,29 +102,34 @@ _ENDS: dict[type, What] = {
     JobCancelled: What.CANCELLED,
     JobCompleted: What.COMPLETED,
 }
-_GPU_EVENTS: dict[type, What] = {GpuCut: What.GPU_CUT, CutFailed: What.CUT_FAILED, GpuLost: What.GPU_LOST}
+_GPU_EVENTS: dict[type, What] = {
+    GpuCut: What.GPU_CUT,
+    CutFailed: What.CUT_FAILED,
+    GpuLost: What.GPU_LOST,
+    GpuLeft: What.GPU_LEFT,
+}
+_ABOUT_GPUS = ('{"GpuCut":', '{"CutFailed":', '{"GpuLost":', '{"GpuLeft":')
 
 
-def follow(lines: Iterable[str], name: str, job_id: str) -> Iterator[Entry]:
-    """The entries of one job, in order; none if the log does not know it. The lines start after the header."""
+def follow(lines: Iterable[log.Line], job_id: str) -> Iterator[Entry]:
+    """The entries of one job, in order; none if the log does not know it. The lines are those after the header."""
     from pydantic_core import to_json
 
     needle, follower = to_json(job_id).decode(), _Follower(job_id)
-    for number, line in enumerate(lines, 2):
-        if not line.endswith("\n"):
-            break  # cut off while it was written
-        if needle in line or follower.is_about_its_gpus(line):
-            yield from follower.take(log.from_line(line, f"{name}:{number}"))
-        elif line.startswith('{"Decision":'):
+    for line in lines:
+        if needle in line.text or follower.may_concern(line.text):
+            for entry in log.entries_of(line):
+                yield from follower.take(entry)
+        elif '"decision":{' in line.text or line.text.startswith('{"Decision":'):
             follower.others += 1
     yield from follower.last_report()
 
 
-def job_ids(lines: Iterable[str]) -> Iterator[str]:
+def job_ids(lines: Iterable[log.Line]) -> Iterator[str]:
     """Every job that arrived."""
     for line in lines:
-        if line.startswith('{"JobArrived":') and line.endswith("\n"):
-            yield json.loads(line)["JobArrived"]["job"]["id"]
+        if '{"JobArrived":' in line.text:
+            yield from (entry.job.id for entry in log.entries_of(line) if isinstance(entry, JobArrived))
 
 
 class _Follower:
@@ -127,6 +138,7 @@ class _Follower:
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         self.others = 0
+        self._is_here = False
         self._grants: Grants = ()
         self._totals = Totals()
         self._arrived_s = 0.0
@@ -135,20 +147,28 @@ class _Follower:
         self._working = False
         self._report: JobReported | None = None
 
-    def is_about_its_gpus(self, line: str) -> bool:
-        return bool(self._grants) and line.startswith(('{"GpuCut":', '{"CutFailed":', '{"GpuLost":'))
+    def may_concern(self, text: str) -> bool:
+        """Does the line tell of something that does not name the job, but may be about it?"""
+        about_gpus = bool(self._grants) and any(kind in text for kind in _ABOUT_GPUS)
+        return about_gpus or (self._is_here and '{"PolicyReset":' in text)
 
     def take(self, entry: log.Entry) -> Iterator[Entry]:
         match entry:
             case JobArrived() if entry.job.id == self.job_id:
                 self._arrived_s = self._since_s = entry.at_s
                 self._grants, self._working, self._totals = (), False, Totals()
-                self.others = 0
+                self.others, self._is_here = 0, True
                 yield self._entry(What.ARRIVED, entry.at_s, entry.cause, job=entry.job)
             case Decision():
                 yield from self._decided(entry)
             case JobReported() if entry.job_id == self.job_id:
                 self._report = entry
+            case JobStalled() if entry.job_id == self.job_id:
+                yield from self.last_report()
+                yield self._entry(What.STALLED, entry.at_s, entry.cause)
+            case PolicyReset() if self._is_here:
+                yield from self.last_report()
+                yield self._entry(What.POLICY_RESET, entry.at_s, entry.cause)
             case JobStarted() if entry.job_id == self.job_id:
                 yield self._started(entry)
             case JobStopped() | JobCrashed() | JobCancelled() | JobCompleted() if entry.job_id == self.job_id:
@@ -156,11 +176,12 @@ class _Follower:
                 yield self._entry(_ENDS[type(entry)], entry.at_s, entry.cause, lasted_s=self._halt(entry.at_s))
                 if not isinstance(entry, JobStopped):
                     self._grants = ()
+                self._is_here = not isinstance(entry, JobCompleted | JobCancelled)
             case GpuProbed() if self.job_id in entry.estimates:
                 yield from self.last_report()
                 estimates = entry.estimates[self.job_id]
                 yield self._entry(What.PROBED, entry.at_s, entry.cause, gpu=entry.gpu, estimates=estimates)
-            case GpuCut() | CutFailed() | GpuLost() if any(grant.gpu == entry.gpu for grant in self._grants):
+            case GpuCut() | CutFailed() | GpuLost() | GpuLeft() if entry.gpu in [grant.gpu for grant in self._grants]:
                 yield from self._gpu(entry)
             case _:
                 pass  # its name is somewhere in the line, but the line is not about it
@@ -213,14 +234,15 @@ class _Follower:
             return What.KEPT
         return What.PAUSED if not given else What.MOVED if self._grants else What.PLACED
 
-    def _gpu(self, event: GpuCut | CutFailed | GpuLost) -> Iterator[Entry]:
+    def _gpu(self, event: GpuCut | CutFailed | GpuLost | GpuLeft) -> Iterator[Entry]:
         """Cuts of the GPUs it waits for, and losses of those it is on."""
-        if self._working and not isinstance(event, GpuLost):
+        gone = isinstance(event, GpuLost | GpuLeft)
+        if self._working and not gone:
             return
         yield from self.last_report()
-        layout = () if isinstance(event, GpuLost) else event.layout
+        layout = () if isinstance(event, GpuLost | GpuLeft) else event.layout
         lasted_s = None
-        if isinstance(event, GpuLost):
+        if gone:
             lasted_s, self._grants = self._halt(event.at_s), ()
         what = _GPU_EVENTS[type(event)]
         yield self._entry(what, event.at_s, event.cause, lasted_s=lasted_s, gpu=event.gpu, layout=layout)

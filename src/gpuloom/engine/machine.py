@@ -1,4 +1,7 @@
-"""The state machine: `handle(event) -> instructions`. It asks the policy and closes the gap between plan and world.
+"""The state machine: `turn(events) -> instructions`. It asks the policy and closes the gap between plan and world.
+
+A turn is a batch of events, applied one by one, and then at most one question to the policy. Who recovers from a log
+follows what was decided instead of asking.
 
 Level-triggered: after every event the jobs and GPUs that it touched are looked at again, and whatever can be done
 towards the plan is instructed. A failure in the middle leaves a difference, and closing differences is all this does.
@@ -18,6 +21,8 @@ from gpuloom.engine.events import (
     CutFailed,
     Event,
     GpuCut,
+    GpuJoined,
+    GpuLeft,
     GpuLost,
     GpuProbed,
     GpuRestored,
@@ -26,21 +31,27 @@ from gpuloom.engine.events import (
     JobCompleted,
     JobCrashed,
     JobReported,
+    JobStalled,
     JobStarted,
     JobStopped,
+    PolicyReset,
     Tick,
 )
 from gpuloom.engine.feasible import SHARE_TOLERANCE_PCT, why_infeasible
 from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
 from gpuloom.engine.state import State
 from gpuloom.errors import InputError
-from gpuloom.gpus.cluster import Cluster
+from gpuloom.gpus.cluster import Cluster, as_gpu
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.steps import plan_steps
 
 
 class IllegalEvent(Exception):  # noqa: N818  (it is the event that is wrong)
     """An event that cannot have happened in this state. The state is unchanged."""
+
+
+class IllegalDecision(Exception):  # noqa: N818  (it is the decision that is wrong)
+    """A decision that cannot have been accepted in this state."""
 
 
 class _Ends(Enum):
@@ -67,7 +78,9 @@ TRANSITIONS: dict[tuple[Phase, type[JobEvent]], Phase | _Ends] = {
     (Phase.STOPPING, JobCancelled): Phase.STOPPING,
 }
 
-MATTERS = frozenset({JobArrived, JobCompleted, JobCrashed, JobCancelled, CutFailed, GpuLost, GpuRestored, GpuProbed})
+MATTERS = frozenset(
+    {JobArrived, JobCompleted, JobCrashed, JobCancelled, CutFailed, GpuLost, GpuRestored, GpuJoined, GpuLeft, GpuProbed}
+)
 """After these a policy that wants to be asked on events is asked; the others only report what was instructed."""
 
 
@@ -78,7 +91,7 @@ class Decision:
     at_s: float
     cause: str
     plan: Plan
-    rejected: str | None
+    rejected: str | None = None
     """Why the plan was refused; None if it was accepted."""
 
 
@@ -91,44 +104,90 @@ class Engine:
         self.max_crashes = max_crashes
         self.max_failed_cuts = max_failed_cuts
         self.decision: Decision | None = None
-        """The decision that the last event led to, if the policy was asked and had something to say."""
+        """What the last turn led to, if the policy was asked and had something to say."""
+        self.asked = False
+        """Whether the policy was asked in the last turn."""
         self.last_refusal: str | None = None
+        self._wanted: str | None = None
+        """The cause of the latest event since then after which the policy wants to be asked."""
         self._jobs = MappingProxyType(self.state.jobs)
         self._waiting = MappingProxyType(self.state.waiting)
         self._gpus = MappingProxyType(self.state.gpus)
 
-    def handle(self, event: Event) -> list[Instruction]:
+    def turn(self, events: Iterable[Event]) -> list[Instruction]:
+        """All of these, then one question to the policy if one of them gives reason to."""
+        out = list[Instruction]()
+        for event in events:
+            out += self.apply(event)
+        out += self.decide()
+        return out
+
+    def apply(self, event: Event) -> list[Instruction]:
+        """What follows from the event itself. The policy is not asked yet: see `decide`."""
         state = self.state
         if event.at_s < state.now_s:
             raise IllegalEvent(f"{type(event).__name__} at {event.at_s} s, but it is already {state.now_s} s")
-        self.decision = None
         before, state.now_s = state.now_s, event.at_s
         try:
-            out = self._apply(event)
+            out = _HANDLERS[type(event)](self, event)
         except IllegalEvent:
             state.now_s = before
             raise
-        if self._wants_to_be_asked(event):
-            state.changed = False
-            out += self._ask(event.cause)
-        if self.policy.when.every_s is not None:
-            out += self._wake(self.policy.when.every_s)
+        kind, when = type(event), self.policy.when
+        matters = kind in MATTERS or (when.on_reports and kind is JobReported)
+        if matters:
+            state.changed = True
+        if matters if when.every_s is None else kind is Tick:
+            self._wanted = event.cause
         return out
+
+    def decide(self) -> list[Instruction]:
+        """End the turn: ask the policy, once, if one of its events gave reason to."""
+        cause = self._reason_to_ask()
+        if cause is None:
+            return self._wake()
+        plan = self.policy.decide(self.view(cause))
+        if not isinstance(plan, Plan):
+            raise InputError(f"policy {type(self.policy).__name__}: decide returned {type(plan).__name__}, not a Plan")
+        if not (plan.grants or plan.layouts or plan.probes or plan.reasons):
+            return self._wake()
+        return self._take(Decision(self.state.now_s, cause, plan, why_infeasible(self.state, plan))) + self._wake()
+
+    def follow(self, decision: Decision | None) -> list[Instruction]:
+        """End the turn as `decide` does, but with what was decided before: nobody is asked."""
+        self._reason_to_ask()
+        if decision is None:
+            return self._wake()
+        if decision.rejected is None:
+            reason = why_infeasible(self.state, decision.plan)
+            if reason is not None:
+                raise IllegalDecision(reason)
+        return self._take(decision) + self._wake()
+
+    def due_round(self, now_s: float) -> Tick | None:
+        """The tick that answers the wake that was asked for, if that is due: the last round until now.
+
+        After a pause of a week this one suffices.
+        """
+        wake_s, every_s = self.state.next_wake_s, self.policy.when.every_s
+        if wake_s is None or wake_s > now_s:
+            return None
+        missed = 0.0 if every_s is None else (now_s - wake_s) // every_s
+        return Tick(max(wake_s + missed * (every_s or 0.0), self.state.now_s), "round")
 
     # ---- events ------------------------------------------------------------------------------------------------
 
-    def _apply(self, event: Event) -> list[Instruction]:
-        out = _HANDLERS[type(event)](self, event)
-        self.state.changed |= self._matters(event)
-        return out
-
-    def _matters(self, event: Event) -> bool:
-        return type(event) in MATTERS or (self.policy.when.on_reports and isinstance(event, JobReported))
-
     def _tick(self, event: Tick) -> list[Instruction]:
-        if event.at_s == self.state.next_wake_s:
+        if self.state.next_wake_s is not None and event.at_s >= self.state.next_wake_s:
             self.state.next_wake_s = None
         self.state.last_tick_s = event.at_s
+        return []
+
+    def _stalled(self, event: JobStalled) -> list[Instruction]:  # noqa: ARG002 - every handler's signature
+        return []
+
+    def _reset(self, event: PolicyReset) -> list[Instruction]:  # noqa: ARG002
+        self.state.changed = True  # a policy that skips idle rounds has seen nothing of what there is
         return []
 
     def _reported(self, event: JobReported) -> list[Instruction]:
@@ -190,6 +249,8 @@ class Engine:
             raise IllegalEvent(f"{type(event).__name__} for GPU {event.gpu}, which is unknown")
         gpu = state.gpus[event.gpu]
         if isinstance(event, GpuRestored):
+            if event.gpu in state.left:
+                raise IllegalEvent(f"GpuRestored for GPU {event.gpu}, which has left for good")
             if gpu.lost:
                 state.gpus[event.gpu] = gpu._replace(lost=False, failed_cuts=0)
                 state.idle.add(state.cluster.node_of[event.gpu], event.gpu)
@@ -203,6 +264,23 @@ class Engine:
         if failed >= self.max_failed_cuts:
             return self._lose(event.gpu)
         return self._close_gaps([event.gpu])
+
+    def _joined(self, event: GpuJoined) -> list[Instruction]:
+        state = self.state
+        if event.gpu.index != len(state.cluster):
+            raise IllegalEvent(f"GpuJoined as GPU {event.gpu.index}, but the next index is {len(state.cluster)}")
+        try:
+            state.join(as_gpu(event.gpu))
+        except InputError as error:
+            raise IllegalEvent(f"GpuJoined as GPU {event.gpu.index}: {error}") from None
+        return []
+
+    def _left(self, event: GpuLeft) -> list[Instruction]:
+        state = self.state
+        if event.gpu not in state.gpus or event.gpu in state.left:
+            raise IllegalEvent(f"GpuLeft for GPU {event.gpu}, which is not here")
+        state.left.add(event.gpu)
+        return [] if state.gpus[event.gpu].lost else self._lose(event.gpu)
 
     def _probed(self, event: GpuProbed) -> list[Instruction]:
         state = self.state
@@ -230,31 +308,29 @@ class Engine:
 
     # ---- asking the policy -------------------------------------------------------------------------------------
 
-    def _wants_to_be_asked(self, event: Event) -> bool:
-        when = self.policy.when
-        if when.every_s is None:
-            return self._matters(event)
-        return isinstance(event, Tick) and bool(self.state.jobs) and (self.state.changed or not when.only_if_changed)
+    def _reason_to_ask(self) -> str | None:
+        """The cause for which the policy is to be asked now; None if it is not. A new turn begins."""
+        cause, self._wanted, self.decision = self._wanted, None, None
+        when, state = self.policy.when, self.state
+        if when.every_s is not None and not (state.jobs and (state.changed or not when.only_if_changed)):
+            cause = None
+        self.asked = cause is not None
+        if self.asked:
+            state.changed = False
+        return cause
 
     def view(self, cause: str) -> View:
         state = self.state
         return View(state.now_s, cause, state.cluster, self._jobs, self._waiting, self._gpus, state.idle)
 
-    def _ask(self, cause: str) -> list[Instruction]:
-        plan = self.policy.decide(self.view(cause))
-        if not isinstance(plan, Plan):
-            raise InputError(f"policy {type(self.policy).__name__}: decide returned {type(plan).__name__}, not a Plan")
-        if not (plan.grants or plan.layouts or plan.probes or plan.reasons):
+    def _take(self, decision: Decision) -> list[Instruction]:
+        self.decision = decision
+        if decision.rejected is not None:
+            self.state.plans_rejected += 1
+            self.last_refusal = decision.rejected
             return []
-        state = self.state
-        rejected = why_infeasible(state, plan)
-        self.decision = Decision(state.now_s, cause, plan, rejected)
-        if rejected is not None:
-            state.plans_rejected += 1
-            self.last_refusal = rejected
-            return []
-        state.plans_accepted += 1
-        return self._accept(plan)
+        self.state.plans_accepted += 1
+        return self._accept(decision.plan)
 
     def _accept(self, plan: Plan) -> list[Instruction]:
         state = self.state
@@ -266,7 +342,7 @@ class Engine:
         out = list[Instruction]()
         for job_id, grants in plan.grants.items():
             job = state.jobs[job_id]
-            if job.grants == grants:
+            if job.grants == grants or job_id in state.cancelled:
                 continue
             state.plan_grants(job_id, grants)
             touched.update((grant.gpu, None) for grant in (*job.grants, *grants))
@@ -274,9 +350,9 @@ class Engine:
                 out += self._stop(state.jobs[job_id], save=True)
         return out + self._close_gaps([*touched, *plan.probes])
 
-    def _wake(self, every_s: float) -> list[Instruction]:
-        state = self.state
-        if not state.jobs or state.next_wake_s is not None:
+    def _wake(self) -> list[Instruction]:
+        state, every_s = self.state, self.policy.when.every_s
+        if every_s is None or not state.jobs or state.next_wake_s is not None:
             return []
         at_s = ceil(state.now_s / every_s) * every_s
         if state.last_tick_s is not None and at_s <= state.last_tick_s:
@@ -350,8 +426,12 @@ class Engine:
 
 _HANDLERS: dict[type[Event], Callable[[Engine, Any], list[Instruction]]] = {
     Tick: Engine._tick,
+    PolicyReset: Engine._reset,
     JobArrived: Engine._arrive,
     JobReported: Engine._reported,
+    JobStalled: Engine._stalled,
+    GpuJoined: Engine._joined,
+    GpuLeft: Engine._left,
     GpuProbed: Engine._probed,
     **dict.fromkeys((JobStarted, JobStopped, JobCompleted, JobCrashed, JobCancelled), Engine._apply_to_job),
     **dict.fromkeys((GpuCut, CutFailed, GpuLost, GpuRestored), Engine._apply_to_gpu),

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from typing import Any
 
 from gpuloom.contract.view import GpuView, JobView, Phase
-from gpuloom.gpus.cluster import Cluster, IdleGpus
+from gpuloom.gpus.cluster import Cluster, Gpu, IdleGpus
 from gpuloom.gpus.grant import Device, Grants
 
 
@@ -20,7 +20,10 @@ class State:
         self.idle = IdleGpus(cluster, self.gpus)
         self.held: dict[Device, dict[str, float]] = {}
         """Share of each device that each job occupies at this moment."""
+        self.left: set[int] = set()
+        """GPUs that are lost for good."""
         self.cancelled: set[str] = set()
+        """Jobs that are told to stop and will not come back. They wait for nothing."""
         self.arrivals = 0
         self.order: dict[str, int] = {}
         """Number of arrival of each live job."""
@@ -39,11 +42,17 @@ class State:
         self.arrivals += 1
         self.waiting[job.id] = job
 
+    def join(self, gpu: Gpu) -> None:
+        """One more GPU, idle and uncut."""
+        self.cluster = self.cluster.with_gpu(gpu)
+        self.gpus[gpu.index] = GpuView(gpu.index)
+        self.idle.join(gpu.node, gpu.index)
+
     def put(self, job: JobView) -> None:
         """Replace a job's record."""
         job_id = job.job.id
         self.jobs[job_id] = job
-        if not job.grants:
+        if not job.grants and job_id not in self.cancelled:
             self._wait(job_id, job)
         elif job_id in self.waiting:
             del self.waiting[job_id]

@@ -17,6 +17,9 @@ COLOURS = {
     What.CRASHED: "red",
     What.CUT_FAILED: "red",
     What.GPU_LOST: "red",
+    What.GPU_LEFT: "red",
+    What.STALLED: "yellow",
+    What.POLICY_RESET: "yellow",
     What.COMPLETED: "green",
 }
 INDENT = " " * 27
@@ -107,7 +110,7 @@ def _what(entry: Entry) -> str:
             return f"GPU {entry.gpu} is now {', '.join(map(str, entry.layout)) or 'uncut'}"
         case What.PROBED:
             return f"on GPU {entry.gpu}: predicted speed {_estimates(entry)}"
-        case What.GPU_LOST:
+        case What.GPU_LOST | What.GPU_LEFT:
             return f"GPU {entry.gpu} ({entry.cause}){worked}"
         case What.REPORTED if entry.report is not None:
             if entry.report.batches_per_s is not None:

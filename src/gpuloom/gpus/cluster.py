@@ -1,15 +1,17 @@
-"""The GPUs there are: which node each sits in, and a cheap index of the idle ones."""
+"""The GPUs there are: which node each sits in, a cheap index of the idle ones, and a cluster in words that a log keeps.
+
+GPUs may join. One that leaves keeps its place: an index means the same GPU for ever.
+"""
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import groupby
+from functools import cache, cached_property
 
 from gpuloom.errors import InputError
-from gpuloom.gpus.catalogue import find
-from gpuloom.gpus.model import GpuModel
+from gpuloom.gpus.catalogue import MODELS, find
+from gpuloom.gpus.model import GpuModel, Profile
 
 MOST_GPUS = 1_000_000
 
@@ -30,12 +32,78 @@ class Cluster:
 
     @cached_property
     def nodes(self) -> dict[int, tuple[int, ...]]:
-        """GPU indices by node, in order."""
-        return {node: tuple(gpu.index for gpu in gpus) for node, gpus in groupby(self.gpus, key=lambda gpu: gpu.node)}
+        """GPU indices by node, in order; nodes in the order in which they came."""
+        found: dict[int, list[int]] = {}
+        for gpu in self.gpus:
+            found.setdefault(gpu.node, []).append(gpu.index)
+        return {node: tuple(gpus) for node, gpus in found.items()}
 
     @cached_property
     def node_of(self) -> tuple[int, ...]:
         return tuple(gpu.node for gpu in self.gpus)
+
+    @cached_property
+    def least_mem_mib(self) -> int:
+        """The memory of the GPU that has the least."""
+        return min(gpu.model.mem_mib for gpu in self.gpus)
+
+    def with_gpu(self, gpu: Gpu) -> "Cluster":
+        """The same with one more, which takes the next index."""
+        return Cluster((*self.gpus, gpu))
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedModel:
+    """What a driver says of its GPU, where the catalogue says something else or nothing."""
+
+    mem_mib: int
+    sms: int
+    units: int
+    profiles: tuple[Profile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGpu:
+    """One GPU in words, so that whoever reads them needs neither the machine nor its driver."""
+
+    index: int
+    node: int
+    model: str
+    uuid: str | None = None
+    described: DescribedModel | None = None
+    """None: it is as the catalogue has it."""
+
+
+def describe(cluster: Cluster, uuids: Sequence[str] = ()) -> tuple[DescribedGpu, ...]:
+    """Every GPU of a cluster in words; their UUIDs, where they have any, in the same order."""
+    return tuple(describe_gpu(gpu, uuids[gpu.index] if uuids else None) for gpu in cluster.gpus)
+
+
+def describe_gpu(gpu: Gpu, uuid: str | None = None) -> DescribedGpu:
+    model = gpu.model
+    described = None
+    if MODELS.get(model.name) != model:
+        described = DescribedModel(model.mem_mib, model.sms, model.units, model.profiles)
+    return DescribedGpu(gpu.index, gpu.node, model.name, uuid, described)
+
+
+def as_cluster(described: Sequence[DescribedGpu]) -> Cluster:
+    """The cluster that was described. InputError if a model is not known, or if the indices are not 0, 1, 2…"""
+    if not described or [gpu.index for gpu in described] != [*range(len(described))]:
+        raise InputError("cluster: the indices of its GPUs are not 0, 1, 2… without a gap")
+    return Cluster(tuple(map(as_gpu, described)))
+
+
+def as_gpu(described: DescribedGpu) -> Gpu:
+    return Gpu(described.index, described.node, _model(described.model, described.described))
+
+
+@cache
+def _model(name: str, described: DescribedModel | None) -> GpuModel:
+    """One object for equal models: whoever remembers by model finds it quickly."""
+    if described is None:
+        return find(name)
+    return GpuModel(name, described.mem_mib, described.sms, described.units, described.profiles)
 
 
 class IdleGpus:
@@ -65,6 +133,11 @@ class IdleGpus:
             insort(by_count.setdefault(after, []), node)
         self._by_node[node] = idle
         self.total += after - before
+
+    def join(self, node: int, gpu: int) -> None:
+        """A GPU that was not there before, perhaps in a node that was not."""
+        self._by_node.setdefault(node, ())
+        self.add(node, gpu)
 
     def add(self, node: int, gpu: int) -> None:
         idle = self._by_node[node]

@@ -27,10 +27,10 @@ from gpuloom.engine.events import (
     JobReported,
     JobStarted,
     JobStopped,
-    Tick,
 )
 from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
 from gpuloom.engine.machine import Decision, Engine
+from gpuloom.engine.memory import recall
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
 from gpuloom.gpus.model import Layout
@@ -108,7 +108,7 @@ class LocalBody:
         for gpu in list(self._probes):
             self._advance(gpu)
         if self.wake_s is not None and self.wake_s <= self.now_s():
-            self._tick()
+            self._tick(self.now_s())
         while self._agenda and self._agenda[0][0] <= self.now_s() and not self.closing:
             heapq.heappop(self._agenda)[2]()
 
@@ -132,10 +132,10 @@ class LocalBody:
 
     def tell(self, event: Event) -> None:
         while self.wake_s is not None and self.wake_s <= event.at_s:
-            self._tick()  # first things first: the engine takes no event from the past
-        instructions = self.engine.handle(event)
+            self._tick(event.at_s)  # first things first: the engine takes no event from the past
+        instructions = self.engine.turn((event,))
         decision = self.engine.decision
-        self.store.write(event, *([] if decision is None else [decision]))
+        self.store.write((event,), decision, recall(self.engine.policy) if self.engine.asked else None)
         if self.watch is not None:
             self.watch(event)
             if decision is not None:
@@ -144,10 +144,10 @@ class LocalBody:
             self._carry_out(instruction)
         self._plan_restoring()
 
-    def _tick(self) -> None:
-        assert self.wake_s is not None
-        at_s, self.wake_s = self.wake_s, None
-        self.tell(Tick(at_s, "round"))
+    def _tick(self, now_s: float) -> None:
+        tick, self.wake_s = self.engine.due_round(now_s), None
+        if tick is not None:
+            self.tell(tick)
 
     def _arrive(self, job: Job) -> None:
         self._expected -= 1

@@ -7,12 +7,13 @@ from itertools import groupby
 from pathlib import Path
 
 from gpuloom.contract.policy import Policy
-from gpuloom.engine.events import CutFailed, Event, GpuLost, JobArrived, JobCompleted, JobCrashed
+from gpuloom.engine.events import CutFailed, Event, GpuLost, JobArrived, JobCompleted, JobCrashed, PolicyReset
 from gpuloom.engine.feasible import why_too_large
-from gpuloom.engine.log import Header, read, replay
+from gpuloom.engine.log import Header, read
 from gpuloom.engine.machine import Decision, Engine
+from gpuloom.engine.recovery import recover as recover_engine
 from gpuloom.errors import InputError
-from gpuloom.gpus.cluster import Cluster
+from gpuloom.gpus.cluster import Cluster, describe
 from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.mps import why_unusable
 from gpuloom.gpus.host.ownership import Refused
@@ -177,7 +178,7 @@ def _begin(
         wish.jobs,
         asdict(settings.timing),
     )
-    store.begin(run, Header(_written(cluster), wish.policy, wish.seed))
+    store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=describe(cluster, run.gpus)))
     engine = Engine(cluster, policy, max_crashes=MAX_CRASHES)
     body = LocalBody(engine, devices, store, Clock(run.origin_unix_s, run.pace), settings, watch)
     body.expect(wish.jobs)
@@ -190,12 +191,15 @@ def _go_on(
     store.open_log()
     lines = store.lines()
     name = str(store.log_path)
-    engine = replay(lines, name, lambda _: cluster, lambda header, on: make_policy(header.policy, on, header.seed))
+    found = recover_engine(lines, name, lambda head, on: make_policy(head.policy, on, head.seed), cluster)
+    engine = found.engine
     arrived = {entry.job.id for entry in read(lines, name) if isinstance(entry, JobArrived)}
     clock = Clock(run.origin_unix_s, run.pace, not_before_s=engine.state.now_s)
     settings = Settings(settings.timing, run.working_dir, settings.predict)
     body = LocalBody(engine, devices, store, clock, settings, watch)
     body.expect(job for job in run.jobs if job.id not in arrived)
+    if found.reset is not None:
+        body.tell(PolicyReset(body.now_s(), found.reset))
     recover(body)
     return body
 

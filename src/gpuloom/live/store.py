@@ -2,7 +2,8 @@
 
 lock            held by the runner
 run.json        what was asked for: jobs, policy, seed, GPUs
-log.jsonl       the engine's log; on disk before anything that it caused is carried out
+log.jsonl       the engine's log; a turn is on disk before anything that it caused is carried out
+log.v1.jsonl    what it was before an upgrade, if the run was begun with a log of version 1
 jobs/NAME/      checkpoint/, out.log, err.log, and launches/N/ with launch.json, started, progress, exit
 mps/            the MPS daemons' pipes and logs
 """
@@ -12,12 +13,15 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpuloom.engine.log import Entry, Header, to_line
+from gpuloom.engine.events import Event
+from gpuloom.engine.log import OLD_VERSION, Header, Scribe, header_line, opened, read_turns, version_of
+from gpuloom.engine.machine import Decision
 from gpuloom.errors import InputError
 from gpuloom.gpus.host.files import Lock, open_lock, try_lock, write_whole
 from gpuloom.work.model import Job
@@ -95,6 +99,7 @@ class Store:
         self.log_path = self.folder / "log.jsonl"
         self._lock: int | None = None
         self._log: int | None = None
+        self._scribe = Scribe()
 
     def __enter__(self) -> "Store":
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -125,9 +130,8 @@ class Store:
 
     def begin(self, run: Run, header: Header) -> None:
         """The log first: whoever finds run.json finds a log too."""
-        self.log_path.unlink(missing_ok=True)
+        write_whole(self.log_path, header_line(header))
         self.open_log()
-        self.write(header)
         write_whole(self.folder / "run.json", json.dumps(asdict(run)))
 
     # ---- the log -----------------------------------------------------------------------------------------------
@@ -135,21 +139,41 @@ class Store:
     def lines(self) -> list[str]:
         """Whole lines, split at line feeds only: a job's name or command may hold what else Unicode calls line ends."""
         *whole, _ = self.log_path.read_bytes().split(b"\n")
-        return [f"{line.decode()}\n" for line in whole]
+        return [f"{line.decode(errors='replace')}\n" for line in whole]
 
     def open_log(self) -> None:
-        """Open it for appending, without the half of a line that a killed runner may have left."""
-        self._log = os.open(self.log_path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        content = self.log_path.read_bytes()
-        os.ftruncate(self._log, content.rfind(b"\n") + 1)
+        """Open it for appending: as version 2, and without the last line if a killed runner has left only a part."""
+        lines, name = self.lines(), str(self.log_path)
+        if version_of(lines, name) == OLD_VERSION:
+            self._write_anew(lines, name)
+            lines = self.lines()
+        turns = len(list(opened(lines, name)[1]))
+        length = sum(len(line.encode()) for line in lines[: turns + 1])
+        self._log = os.open(self.log_path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        os.ftruncate(self._log, length)
+        os.fsync(self._log)
+        # What the policy remembers is written whole once more: whoever goes on may remember otherwise.
+        self._scribe = Scribe(turns)
 
-    def write(self, *entries: Entry) -> None:
+    def _write_anew(self, lines: Sequence[str], name: str) -> None:
+        """The same turns as version 2, and the file that was, kept beside it."""
+        header, turns = read_turns(lines, name)
+        scribe = Scribe()
+        # Words such as 2xA100-40GB do not say what the driver says: whoever goes on has to ask that.
+        text = header_line(replace(header, cluster=())) + "".join(
+            [scribe.line(turn.events, turn.decision) for turn in turns]
+        )
+        with suppress(FileExistsError):  # then a runner was killed just here, and it is the same file
+            os.link(self.log_path, self.folder / "log.v1.jsonl")
+        write_whole(self.log_path, text)
+
+    def write(self, events: Sequence[Event], decision: Decision | None = None, memory: object = None) -> None:
+        """One turn, in one call and with one wait for the disk: it is in the log as a whole or not at all."""
         assert self._log is not None, "the log is open before anything happens"
-        # One call: an event is in the log as a whole or not at all.
-        data = "".join(map(to_line, entries)).encode()
+        data = self._scribe.line(events, decision, memory).encode()
         while data:
             data = data[os.write(self._log, data) :]
-        os.fsync(self._log)
+        os.fdatasync(self._log)
 
     # ---- jobs --------------------------------------------------------------------------------------------------
 

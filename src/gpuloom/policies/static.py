@@ -5,9 +5,9 @@ from gpuloom.contract.policy import Policy
 from gpuloom.contract.view import JobView, View
 from gpuloom.errors import InputError
 from gpuloom.gpus import layouts
-from gpuloom.gpus.cluster import Cluster
+from gpuloom.gpus.cluster import Cluster, Gpu
 from gpuloom.gpus.grant import Device, Grant, Grants
-from gpuloom.gpus.model import Profile
+from gpuloom.gpus.model import Layout, Profile
 from gpuloom.work.model import Kind
 
 
@@ -17,16 +17,28 @@ class Static(Policy):
     """
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "3,2,2") -> None:  # noqa: ARG002
-        self.cut = {gpu.index: layouts.parse(gpu.model, arg) for gpu in cluster.gpus}
+        self.arg = arg
+        self.cut: dict[int, Layout] = {}
+        self.profile: dict[Device, Profile] = {}
+        for gpu in cluster.gpus:
+            self._add(gpu, layouts.parse(gpu.model, arg))
         if not all(self.cut.values()):
             raise InputError(f"static:{arg}: expected a layout such as static:3,2,2 on GPUs that have MIG")
-        self.profile: dict[Device, Profile] = {
-            (gpu.index, instance): gpu.model.by_name[instance.profile]
-            for gpu in cluster.gpus
-            for instance in self.cut[gpu.index]
-        }
+
+    def _add(self, gpu: Gpu, cut: Layout) -> None:
+        self.cut[gpu.index] = cut
+        self.profile |= {(gpu.index, instance): gpu.model.by_name[instance.profile] for instance in cut}
+
+    def _welcome(self, cluster: Cluster) -> None:
+        """GPUs that have joined. One that cannot be cut like the others stays as it is, and unused."""
+        for gpu in cluster.gpus[len(self.cut) :]:
+            try:
+                self._add(gpu, layouts.parse(gpu.model, self.arg))
+            except InputError:
+                self._add(gpu, ())
 
     def decide(self, view: View) -> Plan:
+        self._welcome(view.cluster)
         uncut = {gpu: cut for gpu, cut in self.cut.items() if view.gpus[gpu].layout != cut and not view.gpus[gpu].lost}
         taken = {grant.device: job.id for job in view.jobs.values() for grant in job.grants}
         free = [device for device in self.profile if device not in taken and not view.gpus[device[0]].lost]

@@ -5,6 +5,8 @@ threshold moves to the end of the second and stays there. Each round both queues
 fits runs. Constants as in Pollux's evaluation (OSDI'21, section 5.1).
 """
 
+from typing import Any
+
 from gpuloom.contract.plan import Plan, Reason
 from gpuloom.contract.policy import Policy, When
 from gpuloom.contract.view import View
@@ -37,6 +39,21 @@ class Tiresias(Policy):
         # Who is to stop has nothing to take, so the order of the queues serves for both.
         grants = place_fullest_first(view, wanted, wanted)
         return Plan(grants=grants, reasons=tuple(self._reason(view, job_id, new) for job_id, new in grants.items()))
+
+    def remember(self) -> object:
+        return {
+            "first": [*self._first],
+            "second": [*self._second],
+            "executed_s": self._executed_s,
+            "running": sorted(self._running),
+            "last_s": self._last_s,
+        }
+
+    def restore(self, memory: Any) -> None:
+        self._first, self._second = dict.fromkeys(memory["first"]), dict.fromkeys(memory["second"])
+        self._executed_s = {job_id: float(memory["executed_s"][job_id]) for job_id in (*self._first, *self._second)}
+        self._running = frozenset(memory["running"])
+        self._last_s = float(memory["last_s"])
 
     def _account(self, view: View) -> None:
         """Admit newcomers, forget who left, count GPU time since the last round, demote who has used up its share."""

@@ -5,15 +5,12 @@ from collections.abc import Iterable
 from gpuloom.contract.plan import NO_CHANGE, Plan, Reason
 from gpuloom.contract.policy import Policy
 from gpuloom.contract.view import JobView, View
-from gpuloom.gpus.cluster import Cluster, IdleGpus
+from gpuloom.gpus.cluster import IdleGpus
 from gpuloom.gpus.grant import Grant
 
 
 class WholeFifo(Policy):
     """First come, first served; a job that does not fit makes those behind it wait."""
-
-    def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
-        self._memories = {gpu.model.mem_mib for gpu in cluster.gpus}
 
     def queue(self, view: View) -> Iterable[JobView]:
         return view.waiting.values()
@@ -26,7 +23,7 @@ class WholeFifo(Policy):
         idle = view.idle if alone else view.idle.copy()
         grants, reasons = {}, []
         for job in self.queue(view):
-            if (job.job.mem_mib or 0) > min(self._memories):
+            if (job.job.mem_mib or 0) > view.cluster.least_mem_mib:
                 gpus = self._with_memory(view, idle, job, taken=not alone)
             else:
                 gpus = idle.first(job.job.gpus) if alone else idle.take(job.job.gpus)

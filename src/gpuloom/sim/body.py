@@ -15,6 +15,7 @@ from gpuloom.engine.events import (
     CutFailed,
     Event,
     GpuCut,
+    GpuLeft,
     GpuLost,
     GpuProbed,
     JobArrived,
@@ -64,6 +65,7 @@ class RunningJob:
 class Watcher:
     """Sees all that happens, after the engine has, and changes nothing: metrics, timelines and logs derive from it."""
 
+    def turn(self, events: Sequence[Event], decision: Decision | None) -> None: ...
     def event(self, event: Event) -> None: ...
     def decision(self, decision: Decision) -> None: ...
     def instruction(self, at_s: float, instruction: Instruction) -> None: ...
@@ -78,6 +80,8 @@ class VirtualBody:
         self.world = world
         self.costs = costs
         self.watchers = watchers
+        # Most look at events one by one, and an event is the hottest thing there is.
+        self._turn_watchers = [watcher for watcher in watchers if type(watcher).turn is not Watcher.turn]
         self.faults = faults
         self.jobs: dict[str, RunningJob] = {}
         self.now_s = 0.0
@@ -127,7 +131,11 @@ class VirtualBody:
         self._tell(JobArrived(self.now_s, "submitted", entry.job, hints))
 
     def _tell(self, event: Event) -> None:
-        instructions = self.engine.handle(event)
+        """A turn of one event: things that happen at the same moment are still decided on one by one."""
+        events = (event,)
+        instructions = self.engine.turn(events)
+        for watcher in self._turn_watchers:
+            watcher.turn(events, self.engine.decision)
         for watcher in self.watchers:
             watcher.event(event)
         if self.engine.decision is not None:
@@ -238,7 +246,7 @@ class VirtualBody:
             if view is None or view.phase not in (Phase.STARTING, Phase.RUNNING):
                 return  # there is nothing that could crash
             self._halt(self.jobs[fault.job_id], save=False)
-        if isinstance(fault, GpuLost):
+        if isinstance(fault, GpuLost | GpuLeft):
             self._losses[fault.gpu] += 1
         self._tell(fault)
 

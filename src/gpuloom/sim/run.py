@@ -9,11 +9,12 @@ from typing import TextIO
 from gpuloom.contract.policy import Policy
 from gpuloom.engine.events import Event
 from gpuloom.engine.feasible import describe, why_too_large
-from gpuloom.engine.log import Header, to_line
+from gpuloom.engine.log import Header, Scribe, header_line
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.errors import InputError
 from gpuloom.gpus import layouts
 from gpuloom.gpus.cluster import Cluster, parse_cluster
+from gpuloom.gpus.cluster import describe as describe_cluster
 from gpuloom.policies.registry import make_policy
 from gpuloom.sim.body import VirtualBody, Watcher
 from gpuloom.sim.curves import Curves
@@ -63,7 +64,7 @@ def simulate(
     if lines is not None:
         watchers.append(lines)
     if log is not None:
-        log.write(to_line(Header(scenario.gpus, policy, seed, scenario.every_s)))
+        log.write(header_line(Header(scenario.gpus, policy, seed, scenario.every_s, describe_cluster(cluster))))
         watchers.append(LogWriter(log))
     body = VirtualBody(engine, world, scenario.costs, watchers, scenario.faults)
     body.run(_counted(scenario.trace, metrics), on_progress)
@@ -114,16 +115,14 @@ def make_world(scenario: Scenario, cluster: Cluster, policy: Policy, seed: int) 
 
 
 class LogWriter(Watcher):
-    """Every event and decision as a line."""
+    """Every turn as a line, without what the policy remembers: nobody goes on with a simulation, and an audit asks."""
 
     def __init__(self, out: TextIO) -> None:
         self.out = out
+        self._scribe = Scribe()
 
-    def event(self, event: Event) -> None:
-        self.out.write(to_line(event))
-
-    def decision(self, decision: Decision) -> None:
-        self.out.write(to_line(decision))
+    def turn(self, events: Sequence[Event], decision: Decision | None) -> None:
+        self.out.write(self._scribe.line(events, decision))
 
 
 def _counted(trace: Sequence[TraceJob], metrics: Metrics) -> Iterator[TraceJob]:

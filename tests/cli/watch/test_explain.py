@@ -15,10 +15,22 @@ from typer.testing import Result as Printed
 from gpuloom.cli.watch.explain import explain
 from gpuloom.contract.plan import Plan, Reason
 from gpuloom.contract.view import Report
-from gpuloom.engine.events import CutFailed, GpuLost, JobArrived, JobCancelled, JobCrashed, JobReported, JobStarted
+from gpuloom.engine.events import (
+    CutFailed,
+    Event,
+    GpuLeft,
+    GpuLost,
+    JobArrived,
+    JobCancelled,
+    JobCompleted,
+    JobCrashed,
+    JobReported,
+    JobStalled,
+    JobStarted,
+    PolicyReset,
+)
 from gpuloom.engine.history import Entry, What, follow
-from gpuloom.engine.log import Entry as LogEntry
-from gpuloom.engine.log import Header, read, to_line
+from gpuloom.engine.log import Header, Scribe, header_line, opened, read
 from gpuloom.engine.machine import Decision
 from gpuloom.engine.story import story
 from gpuloom.errors import InputError
@@ -28,6 +40,7 @@ from gpuloom.sim.run import Result, simulate
 from gpuloom.sim.scenario import Scenario
 from gpuloom.work.model import Job
 from gpuloom.work.traces import read_trace
+from tests.engine.old_lines import old_line
 
 GPUS = "2xA100-40GB"
 FAULTS = Faults(
@@ -59,8 +72,7 @@ def logged_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 def history(path: Path, job_id: str) -> list[Entry]:
     with path.open(encoding="utf-8") as lines:
-        next(lines)
-        return list(follow(lines, str(path), job_id))
+        return list(follow(opened(lines, str(path))[1], job_id))
 
 
 def decisions(path: Path) -> Iterator[Decision]:
@@ -162,8 +174,7 @@ def test_a_rejected_plan_is_told_with_the_reason(tmp_path: Path) -> None:
 def hand_made(folder: Path) -> Path:
     """What the simulator does not do: reports of an elastic job, a pause, a cancellation, a job named like a cause."""
     two, one = (Grant(0), Grant(1)), (Grant(0),)
-    entries: list[LogEntry] = [
-        Header(GPUS, "mine", 0),
+    entries: list[Event | Decision] = [
         JobArrived(0.0, "submitted", Job("round", workload="bert", gpus=2, mem_mib=2048, priority=3)),
         Decision(
             1.0, "round", Plan(grants={"round": two}, reasons=(Reason("round", "2 GPUs", "all there is", 1.5),)), None
@@ -177,8 +188,10 @@ def hand_made(folder: Path) -> Path:
         Decision(30.0, "round", Plan(grants={"round": ()}), None),
         JobCancelled(40.0, "round", "round"),
     ]
-    path = folder / "hand.jsonl"
-    path.write_text("".join(map(to_line, entries)) + '{"Decision":{"at_s":50.0,"cau', encoding="utf-8")
+    path, scribe = folder / "hand.jsonl", Scribe()
+    turns = [scribe.line([], entry) if isinstance(entry, Decision) else scribe.line([entry]) for entry in entries]
+    text = header_line(Header(GPUS, "mine", 0)) + "".join(turns)
+    path.write_text(text + '{"Turn":{"number":99,"events":[],"cau', encoding="utf-8")
     return path
 
 
@@ -223,5 +236,31 @@ def test_what_is_not_a_log_is_refused_in_one_sentence(tmp_path: Path, content: b
 
 def test_a_broken_line_about_the_job_is_named(tmp_path: Path) -> None:
     path = hand_made(tmp_path)
-    path.write_text(to_line(Header(GPUS, "mine", 0)) + '{"Nothing":{"job_id":"a"}}\n', encoding="utf-8")
+    path.write_text(old_line(Header(GPUS, "mine", 0)) + '{"Nothing":{"job_id":"a"}}\n', encoding="utf-8")
     assert "hand.jsonl:2" in str(run(str(path), "a").exception)
+
+
+def test_what_stalls_what_leaves_and_a_policy_that_forgot_are_told(tmp_path: Path) -> None:
+    scribe, path = Scribe(), tmp_path / "turns.jsonl"
+    arrivals = [JobArrived(0.0, "submitted", Job("a")), JobArrived(0.0, "submitted", Job("b"))]
+    grants = {"a": (Grant(0),), "b": (Grant(1),)}
+    turns = [
+        scribe.line(arrivals, Decision(0.0, "submitted", Plan(grants=grants))),
+        scribe.line(
+            [JobStarted(1.0, "up", "a"), JobStarted(1.0, "up", "b"), JobStalled(60.0, "no step for 50 s", "b")]
+        ),
+        scribe.line([JobCompleted(61.0, "done", "a"), PolicyReset(62.0, "memory is unreadable")]),
+        scribe.line([GpuLeft(70.0, "unplugged", 1)], Decision(70.0, "unplugged", Plan(grants={"c": ()}))),
+        scribe.line([], Decision(80.0, "round", Plan(grants={"c": ()}))),
+    ]
+    path.write_text(header_line(Header(GPUS, "mine", 0)) + "".join(turns), encoding="utf-8")
+    assert [entry.event.value for entry in history(path, "a")] == ["arrived", "placed", "started", "completed"]
+    told = history(path, "b")
+    assert [entry.event.value for entry in told] == [
+        "arrived", "placed", "started", "stalled", "policy reset", "gpu left",
+    ]  # fmt: skip
+    assert (told[-1].lasted_s, told[-1].gpu) == (69.0, 1)
+    text = run(str(path), "b").stdout
+    assert "stalled    (no step for 50 s)" in text
+    assert "policy reset (memory is unreadable)" in text
+    assert "gpu left   GPU 1 (unplugged) after running 1 m 9 s" in text

@@ -1,7 +1,6 @@
 """`miso`: what it promises each job, and what it does not waste. Asked by hand, and in whole small runs."""
 
 import io
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuloom.contract.view import Estimates, JobView, Phase, Report
+from gpuloom.engine.log import read
+from gpuloom.engine.machine import Decision
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import parse_cluster
 from gpuloom.gpus.grant import Grant
@@ -33,12 +34,12 @@ def entry(job_id: str, length_s: float, submit_s: float = 0.0, workload: str | N
     return TraceJob(Job(job_id, submit_s, Kind.SLICEABLE, workload, **given), length_s)
 
 
-def run(
-    jobs: Sequence[TraceJob], gpus: str = "1xA100-40GB", policy: str = "miso"
-) -> tuple[Result, list[dict[str, Any]]]:
+def run(jobs: Sequence[TraceJob], gpus: str = "1xA100-40GB", policy: str = "miso") -> tuple[Result, list[Decision]]:
+    """The figures, and all that was decided."""
     log = io.StringIO()
     result = simulate(Scenario(sorted(jobs, key=lambda one: one.job.submit_s), gpus), policy, 1, log=log)
-    return result, [json.loads(line) for line in log.getvalue().splitlines()]
+    entries = read(log.getvalue().splitlines(keepends=True), "log")
+    return result, [entry for entry in entries if isinstance(entry, Decision)]
 
 
 class Slices(Desk):
@@ -84,16 +85,15 @@ def known(*speeds: float) -> dict[str, Estimate]:
 @pytest.mark.parametrize("floor", [0.2, 0.5, 0.8, 1.0])
 def test_nobody_runs_below_its_floor(floor: float) -> None:
     jobs = [entry(f"j{n}", 600, 5.0 * n, "resnet 128", min_speed=floor) for n in range(6)]
-    result, log = run(jobs, "2xA100-40GB")
+    result, decisions = run(jobs, "2xA100-40GB")
     assert result.summary.completed == 6
     speeds = load_figures().workloads["resnet 128"].speeds
-    decisions = [line["Decision"]["plan"]["grants"] for line in log if "Decision" in line]
     used = {
-        instance[1]
-        for grants in decisions
-        for granted in grants.values()
-        for _, instance, share_pct, *_ in granted
-        if share_pct == 100
+        grant.instance.profile
+        for decision in decisions
+        for grants in decision.plan.grants.values()
+        for grant in grants
+        if grant.instance is not None and grant.share_pct == 100
     }
     assert used
     assert all(speeds[profile] >= floor - 0.03 for profile in used), "probes err by up to 0.023"
@@ -154,15 +154,13 @@ def test_a_floor_that_reports_show_to_be_broken_is_kept_again() -> None:
         entry("slow", 7200, 0.0, "cyclegan 4", mem_mib=9 * GIB, min_speed=0.75),
         entry("other", 7200, 60.0, "resnet 128"),
     ]
-    result, log = run(jobs)
+    result, decisions = run(jobs)
     speeds = load_figures().workloads["cyclegan 4"].speeds
     given = [
-        (line["Decision"]["at_s"], instance[1])
-        for line in log
-        if "Decision" in line
-        for job_id, grants in line["Decision"]["plan"]["grants"].items()
-        for _, instance, share_pct, *_ in grants
-        if job_id == "slow" and share_pct == 100
+        (decision.at_s, grant.instance.profile)
+        for decision in decisions
+        for grant in decision.plan.grants.get("slow", ())
+        if grant.instance is not None and grant.share_pct == 100
     ]
     below_s = sum(
         (until_s or result.summary.makespan_s) - at_s

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuloom.engine.log import read, replay
+from gpuloom.engine.audit import audit
+from gpuloom.engine.log import read
 from gpuloom.engine.machine import Decision
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import parse_cluster
@@ -178,7 +179,9 @@ def test_a_log_of_pollux_replays_to_the_same_plans() -> None:
     simulate(Scenario(trace, GPUS, tables=TABLES, costs=Costs(start_s=30.0)), "pollux", 3, log=log)
     lines = log.getvalue().splitlines(keepends=True)
     lines = lines[: 2 * len(lines) // 3]
-    engine = replay(lines, "log", parse_cluster, lambda head, gpus: build_policy(head.policy, gpus, head.seed, None))
+    found = audit(lines, "log", lambda head, gpus: build_policy(head.policy, gpus, head.seed, None))
+    assert found.difference is None
+    engine = found.engine
     planned: dict[str, Grants] = {}
     for one in read(lines, "log"):
         planned |= one.plan.grants if isinstance(one, Decision) else {}

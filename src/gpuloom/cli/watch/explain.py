@@ -13,14 +13,16 @@ from gpuloom.cli.output import Output, emit, print_json
 from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
-    from gpuloom.engine.log import Header
-    from gpuloom.engine.story import Line
+    from gpuloom.engine.log import Header, Line
+    from gpuloom.engine.story import Line as StoryLine
 
 MOST_HINTS = 5
 
 
 def explain(
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="A log that `gpuloom simulate --log` wrote.")],
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG", help="A log that `simulate --log` wrote, or the --state folder of a `run`.")
+    ],
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.table,
 ) -> None:
@@ -38,8 +40,8 @@ def explain(
     from gpuloom.engine.history import follow
     from gpuloom.engine.story import rows, story
 
-    with _opened(log) as (header, lines):
-        entries = list(follow(lines, str(log), job))
+    with opened_log(log) as (header, lines):
+        entries = list(follow(lines, job))
     if not entries:
         raise InputError(_unknown(log, job))
     if output is Output.json:
@@ -50,7 +52,7 @@ def explain(
         _tell(list(story(job, header, entries)))
 
 
-def _tell(lines: "Sequence[Line]") -> None:
+def _tell(lines: "Sequence[StoryLine]") -> None:
     """With colours on a terminal, as plain lines in a pipe."""
     if sys.stdout.isatty():
         from rich.console import Console
@@ -66,18 +68,27 @@ def _tell(lines: "Sequence[Line]") -> None:
 
 
 @contextmanager
-def _opened(path: Path) -> "Iterator[tuple[Header, TextIO]]":
+def opened_log(path: Path) -> "Iterator[tuple[Header, Iterator[Line]]]":
     """The header of a log and its other lines; whatever is wrong with the file is one sentence."""
-    from gpuloom.engine.log import Header, read
+    from gpuloom.engine.log import opened
 
+    path = log_in(path)
+    with read_text(path) as lines:
+        yield opened(lines, str(path))
+
+
+def log_in(path: Path) -> Path:
+    """The log itself, of the state folder of a run too."""
+    return path / "log.jsonl" if (path / "log.jsonl").is_file() else path
+
+
+@contextmanager
+def read_text(path: Path) -> "Iterator[TextIO]":
     try:
         with path.open(encoding="utf-8", newline="\n") as lines:
-            header = next(read([lines.readline()], str(path)), None)
-            if not isinstance(header, Header):
-                raise InputError(f"{path}: empty, not a gpuloom log")
-            yield header, lines
+            yield lines
     except OSError as error:
-        wanted = "expected a log that `gpuloom simulate --log` wrote"
+        wanted = "expected a log that `gpuloom simulate --log` wrote, or the --state folder of a `gpuloom run`"
         raise InputError(f"{path}: cannot be read ({error.strerror}); {wanted}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not a gpuloom log: it is not UTF-8 text") from None
@@ -89,7 +100,7 @@ def _unknown(path: Path, job: str) -> str:
 
     from gpuloom.engine.history import job_ids
 
-    with _opened(path) as (_, lines):
+    with opened_log(path) as (_, lines):
         ids = list(dict.fromkeys(job_ids(lines)))
     close = [name for name in ids if job.lower() in name.lower()] if job else []
     close = (close or get_close_matches(job, ids, MOST_HINTS))[:MOST_HINTS]

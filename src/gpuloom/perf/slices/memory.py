@@ -6,7 +6,7 @@ interval shrinks with the root of the number of reports; until those say more th
 an assumption, not a measurement. Knows no file and no clock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import exp, isfinite, log, sqrt
 
@@ -57,6 +57,23 @@ class RunMemory:
         before = seen.get(profile)
         after = seen[profile] = (before or Seen(0, 0.0, 0.0)).with_run(batches_per_s)
         return before is None or abs(after.mean - before.mean) > NOTABLE * before.mean
+
+    def remember(self) -> dict[str, dict[str, list[tuple[str, int, float, float]]]]:
+        """All that it was told, by fingerprint and GPU model; profiles in the order in which they were first seen."""
+        found: dict[str, dict[str, list[tuple[str, int, float, float]]]] = {}
+        for (name, model), seen in self._seen.items():
+            rows = [(profile, known.runs, known.mean, known.squares) for profile, known in seen.items()]
+            found.setdefault(name, {})[model] = rows
+        return found
+
+    def restore(self, memory: Mapping[str, Mapping[str, Iterable[tuple[str, int, float, float]]]]) -> None:
+        self._seen = {
+            (name, model): {
+                profile: Seen(int(runs), float(mean), float(squares)) for profile, runs, mean, squares in rows
+            }
+            for name, by_model in memory.items()
+            for model, rows in by_model.items()
+        }
 
     def recall(self, fingerprint: str, model: GpuModel) -> Mapping[str, Seen]:
         """By profile."""

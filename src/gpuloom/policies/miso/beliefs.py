@@ -5,7 +5,7 @@ kind needs no probe, and by GPU model, since a slice of one says little about a 
 """
 
 from collections import defaultdict
-from collections.abc import Container, MutableMapping
+from collections.abc import Container, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from gpuloom.contract.view import Estimates, JobView, Phase, View
@@ -34,12 +34,49 @@ class Beliefs:
         self._predicted: dict[tuple[str, str], Estimates] = {}
         self._learnt: dict[str, Estimates] = {}
         """Of each live job, the estimates that were taken in."""
+        self._restored: set[str] = set()
+        """Live jobs of which these are equal to those in the view, but not the same object yet."""
         self._memory = RunMemory()
         self._counted: dict[str, float] = {}
         self._crashes: dict[str, int] = {}
         self._last_slice: dict[str, int] = {}
         """MiB of the slice that each job was last given."""
         self._too_small_mib: dict[str, int] = {}
+
+    def remember(self) -> dict[str, Any]:
+        predicted: dict[str, dict[str, Estimates]] = {}
+        for (key, model), estimates in self._predicted.items():
+            predicted.setdefault(key, {})[model] = estimates
+        return {
+            "versions": {key: version for key, version in self._versions.items() if version},
+            "predicted": predicted,
+            "learnt": self._learnt,
+            "seen": self._memory.remember(),
+            "counted": self._counted,
+            "crashes": self._crashes,
+            "last_slice": self._last_slice,
+            "too_small_mib": self._too_small_mib,
+        }
+
+    def restore(self, memory: Mapping[str, Any]) -> None:
+        self._versions.update({key: int(version) for key, version in memory["versions"].items()})
+        self._predicted = {
+            (key, model): _estimates(told)
+            for key, models in memory["predicted"].items()
+            for model, told in models.items()
+        }
+        self._learnt = {job_id: _estimates(told) for job_id, told in memory["learnt"].items()}
+        self._restored = {*self._learnt}
+        self._memory.restore(memory["seen"])
+        self._counted = {job_id: float(at_s) for job_id, at_s in memory["counted"].items()}
+        self._crashes, self._last_slice, self._too_small_mib = (
+            {name: int(number) for name, number in memory[what].items()}
+            for what in ("crashes", "last_slice", "too_small_mib")
+        )
+
+    def is_current(self, kind: Alike) -> bool:
+        """Whether a job may still be of this kind; if more has been learnt since, none ever will."""
+        return kind.version == self._versions.get(kind.key, 0)
 
     def key(self, job: JobView) -> str:
         """Jobs with the same key are believed to be the same work."""
@@ -54,12 +91,22 @@ class Beliefs:
         for known in (self._learnt, self._counted, self._crashes, self._last_slice):
             _forget(known, view.jobs)
         for job in view.jobs.values():
-            if job.estimates is not None and self._learnt.get(job.id) is not job.estimates and job.grants:
+            if job.estimates is not None and job.grants and self._is_news(job, job.estimates):
                 self._predict(job, view.cluster.gpus[job.grants[0].gpu].model, job.estimates)
             if len(job.held) == 1 and job.held[0].instance is not None and job.phase is Phase.RUNNING:
                 self._watch(job, view.cluster.gpus[job.held[0].gpu].model, job.held[0].instance.profile)
             if job.crashes > self._crashes.get(job.id, 0):
                 self._crash(job)
+
+    def _is_news(self, job: JobView, estimates: Estimates) -> bool:
+        """Has it been probed since? Two probes may say the same, so the object counts; after a restore its content."""
+        known = self._learnt.get(job.id)
+        if job.id in self._restored:
+            self._restored.discard(job.id)
+            if known == estimates:
+                self._learnt[job.id] = estimates
+                return False
+        return known is not estimates
 
     def _predict(self, job: JobView, model: GpuModel, estimates: Estimates) -> None:
         self._learnt[job.id] = estimates
@@ -125,6 +172,10 @@ class Beliefs:
 def _forget(known: MutableMapping[str, Any], live: Container[str]) -> None:
     for job_id in [job_id for job_id in known if job_id not in live]:
         del known[job_id]
+
+
+def _estimates(told: Mapping[str, Any]) -> Estimates:
+    return {profile: Estimate(*map(float, row)) for profile, row in told.items()}
 
 
 def _prior(share: float) -> Estimate:

@@ -4,7 +4,7 @@ Everything is counted in seconds of a whole GPU that are lost over a horizon: a 
 a job that has to move loses what the move takes. Cuts are remembered by the kinds of jobs, not by their names.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -53,8 +53,8 @@ class CutBook:
         if found is None:
             if len(self._seatings) > MOST_KEPT:
                 self.forget()
-            losses = [self._losses_of(model, seat) for seat in seats]
             layouts_of_n = slices_by_count(model, self._every_layout).get(len(seats), ())
+            losses = [self._losses_of(model, seat) for seat in seats] if layouts_of_n else []
             assigned = [best_assignment(losses, profiles) for profiles in layouts_of_n]
             found = self._seatings[key] = sorted(Seating(*best) for best in assigned if best is not None)
         return found
@@ -67,8 +67,23 @@ class CutBook:
         return seatings[0].lost_s if seatings else None
 
     def forget(self) -> None:
+        """What follows from the losses. These are as they were when a seat was first looked at, and stay so."""
         self._seatings.clear()
-        self._losses.clear()
+
+    def remember(self, kinds: Container[int]) -> dict[str, dict[str, Mapping[str, float]]]:
+        """The losses of seats of these kinds, by GPU model."""
+        found: dict[str, dict[str, Mapping[str, float]]] = {}
+        for (model, seat), losses in self._losses.items():
+            if seat.kind in kinds:
+                found.setdefault(model, {})[f"{seat.kind} {seat.weight!r} {seat.now}"] = losses
+        return found
+
+    def restore(self, memory: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+        for model, seats in memory.items():
+            for text, losses in seats.items():
+                kind, weight, now = text.split(" ", 2)
+                found = {profile: float(loss_s) for profile, loss_s in losses.items()}
+                self._losses[model, Seat(int(kind), float(weight), now)] = found
 
     def _losses_of(self, model: GpuModel, seat: Seat) -> Mapping[str, float]:
         key = (model.name, seat)

@@ -7,7 +7,7 @@ that are short, or may be, come first; priorities; speed floors. `tuning` can tu
 """
 
 from bisect import insort
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuloom.contract.plan import Plan, Reason
 from gpuloom.contract.policy import Policy, When
@@ -58,9 +58,10 @@ class Miso(Policy):
         self.beliefs = Beliefs(by_workload=tuning.by_workload, telemetry=tuning.telemetry)
         self._move_s = tuning.move_s if tuning.counts_moves else 0.0
         self._cuts = CutBook(self._speeds, tuning.horizon_s, self._move_s, every_layout=tuning.every_layout)
-        self._kinds: list[Alike] = []
+        self._kinds: dict[int, Alike] = {}
         self._numbers: dict[Alike, int] = {}
-        """The place of each kind in the list: a number is quicker to compare."""
+        """Kinds in the order in which they were first seen: a number is quicker to compare."""
+        self._next_kind = 0
         self._sitters: dict[str, Sitter] = {}
         """Of each live job, as it is at the moment of a decision."""
         self._looked_at: dict[int, Seats] = {}
@@ -86,6 +87,27 @@ class Miso(Policy):
                     self.beliefs.given(job_id, view.cluster.gpus[grant.gpu].model, grant.instance.profile)
         return draft.plan()
 
+    def remember(self) -> object:
+        """Of kinds only those that a job may still be of: all others are past, and so is what was computed for them."""
+        kinds = {number: kind for number, kind in self._kinds.items() if self.beliefs.is_current(kind)}
+        return {
+            "beliefs": self.beliefs.remember(),
+            "kinds": kinds,
+            "next_kind": self._next_kind,
+            "losses": self._cuts.remember(kinds),
+            "looked_at": self._looked_at,
+            "reserved": self._reserved,
+        }
+
+    def restore(self, memory: Any) -> None:
+        self.beliefs.restore(memory["beliefs"])
+        self._kinds = {int(number): Alike(*kind) for number, kind in memory["kinds"].items()}
+        self._numbers = {kind: number for number, kind in self._kinds.items()}
+        self._next_kind = int(memory["next_kind"])
+        self._cuts.restore(memory["losses"])
+        self._looked_at = {int(gpu): tuple(Seat(*seat) for seat in seats) for gpu, seats in memory["looked_at"].items()}
+        self._reserved = {int(gpu): str(job_id) for gpu, job_id in memory["reserved"].items()}
+
     # ---- who can sit where -------------------------------------------------------------------------------------
 
     def _sit(self, view: View, job: JobView) -> Sitter:
@@ -110,8 +132,9 @@ class Miso(Policy):
         kind = self.beliefs.kind(job)
         number = self._numbers.get(kind)
         if number is None:
-            number = self._numbers[kind] = len(self._kinds)
-            self._kinds.append(kind)
+            number = self._numbers[kind] = self._next_kind
+            self._next_kind += 1
+            self._kinds[number] = kind
         return number
 
     def _speeds(self, kind: int, model: GpuModel) -> Estimates:

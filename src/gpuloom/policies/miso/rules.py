@@ -25,7 +25,8 @@ Speeds = Mapping[str, float]
 class MisoRules(Policy):
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
         require_mig(cluster)
-        self.tables = {gpu.model.name: slices_by_count(gpu.model, every_layout=False) for gpu in cluster.gpus}
+        self.tables: dict[str, dict[int, tuple[tuple[str, ...], ...]]] = {}
+        """By GPU model: of each number of slices, the cuts."""
 
     @abstractmethod
     def speeds(self, job: JobView, model: GpuModel) -> Speeds:
@@ -87,6 +88,8 @@ class MisoRules(Policy):
 
     def _cuts(self, model: GpuModel, speeds: Sequence[Speeds]) -> list[tuple[float, tuple[str, ...]]]:
         """Over the layouts with one slice each, the best first: mean slowdown, and everybody's profile."""
+        if model.name not in self.tables:
+            self.tables[model.name] = slices_by_count(model, every_layout=False)
         slowdowns = [{name: 1 / speed for name, speed in known.items()} for known in speeds]
         found = [best_assignment(slowdowns, profiles) for profiles in self.tables[model.name].get(len(speeds), ())]
         return sorted((best[0] / len(speeds), best[1]) for best in found if best is not None)

@@ -5,7 +5,11 @@ of GPUs, within a node or across nodes. Maximised is the power mean (exponent -1
 moved being discounted by the restarts it has had. Constants are the published ones.
 """
 
+from base64 import b64decode, b64encode
 from math import ceil
+from typing import Any
+from zlib import compress, decompress
+from zlib import error as ZlibError  # noqa: N812 - it is a class
 
 import numpy as np
 
@@ -19,7 +23,7 @@ from gpuloom.perf.arrays import Floats, Ints
 from gpuloom.perf.goodput.goodput import best_goodput
 from gpuloom.perf.goodput.model import GoodputModel
 from gpuloom.policies.placing import describe, usable_gpus
-from gpuloom.policies.pollux.search import Bytes, Problem, Search, padded
+from gpuloom.policies.pollux.search import MEMBERS, Bytes, Problem, Search, padded
 from gpuloom.work.model import Kind
 
 ROUND_S = 60.0
@@ -35,19 +39,29 @@ class Pollux(Policy):
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002 - the policies' signature
         self.when = When(every_s=ROUND_S)
         self._rng = np.random.Generator(np.random.SFC64(seed))
-        self._node = {node: column for column, node in enumerate(cluster.nodes)}
-        self._column = [self._node[node] for node in cluster.node_of]
-        """Of each GPU: the column of its node in a schedule."""
-        self._node_size = max(map(len, cluster.nodes.values()))
-        self._width = padded(len(self._node))
         self._served_gpu_s: dict[str, float] = {}
         self._last_s = 0.0
         self._population: dict[str, Bytes] = {}
         """Each job's rows (members x nodes) of the last round's population."""
         self._curves: dict[str, tuple[GoodputModel, int, Floats]] = {}
         """Goodput of each job by model and largest number of replicas."""
+        self._lay_out(cluster)
+
+    def _lay_out(self, cluster: Cluster) -> None:
+        """The columns of a schedule. A node that joins is the last one, so those that were there keep theirs."""
+        self._cluster = cluster
+        self._node = {node: column for column, node in enumerate(cluster.nodes)}
+        self._column = [self._node[node] for node in cluster.node_of]
+        """Of each GPU: the column of its node in a schedule."""
+        self._node_size = max(map(len, cluster.nodes.values()))
+        self._width = padded(len(self._node))
+        self._curves.clear()  # they reach as far as a node does
+        for job_id, rows in self._population.items():
+            self._population[job_id] = np.pad(rows, ((0, 0), (0, self._width - rows.shape[1])))
 
     def decide(self, view: View) -> Plan:
+        if view.cluster is not self._cluster:
+            self._lay_out(view.cluster)
         self._account(view)
         gpus = usable_gpus(view)
         if not view.jobs or not gpus:
@@ -64,6 +78,28 @@ class Pollux(Policy):
         found.run()
         self._population = {job.id: rows for job, rows in zip(jobs, found.population, strict=True)}
         return self._plan(view, jobs, now, found.best, speedups)
+
+    def remember(self) -> object:
+        state: Any = self._rng.bit_generator.state
+        return {
+            "dice": [[int(word) for word in state["state"]["state"]], int(state["has_uint32"]), int(state["uinteger"])],
+            "served_gpu_s": self._served_gpu_s,
+            "last_s": self._last_s,
+            "population": {job_id: _packed(rows) for job_id, rows in self._population.items()},
+        }
+
+    def restore(self, memory: Any) -> None:
+        words, has_uint32, uinteger = memory["dice"]
+        self._rng.bit_generator.state = {
+            "bit_generator": "SFC64",
+            "state": {"state": np.array(words, dtype=np.uint64)},
+            "has_uint32": int(has_uint32),
+            "uinteger": int(uinteger),
+        }
+        self._served_gpu_s = {job_id: float(gpu_s) for job_id, gpu_s in memory["served_gpu_s"].items()}
+        self._last_s = float(memory["last_s"])
+        # It may be as wide as more nodes than this one was made for: the next view has them all.
+        self._population = {job_id: _unpacked(text) for job_id, text in memory["population"].items()}
 
     def _account(self, view: View) -> None:
         """Forget who left, and count the GPU time of those who are there."""
@@ -137,6 +173,19 @@ class Pollux(Policy):
             what = describe(len(job.grants), len(taken))
             reasons.append(Reason(job.id, what, why, after, (("as it is", before),)))
         return Plan(grants=grants, reasons=tuple(reasons))
+
+
+def _packed(rows: Bytes) -> str:
+    """Rows of a population as text: mostly zeros, so it is short."""
+    return b64encode(compress(np.ascontiguousarray(rows).tobytes())).decode()
+
+
+def _unpacked(text: str) -> Bytes:
+    try:
+        flat = np.frombuffer(decompress(b64decode(text)), dtype=np.uint8)
+    except ZlibError as error:
+        raise ValueError(f"population: {error}") from None
+    return flat.reshape(MEMBERS, -1).copy()
 
 
 def _max_replicas(job: JobView) -> int:

@@ -1,0 +1,202 @@
+"""A body without a world: whatever can happen to jobs and GPUs happens at random, in turns of any size.
+
+It applies events as it comes upon them and decides at the end of a turn, as a body on a real machine does. What an
+instruction is answered with may come late, or never if its GPU is lost.
+"""
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from gpuloom.contract.policy import Policy
+from gpuloom.contract.view import Phase, Report
+from gpuloom.engine.events import (
+    CutFailed,
+    Event,
+    GpuCut,
+    GpuJoined,
+    GpuLeft,
+    GpuLost,
+    GpuProbed,
+    GpuRestored,
+    JobArrived,
+    JobCancelled,
+    JobCompleted,
+    JobCrashed,
+    JobReported,
+    JobStalled,
+    JobStarted,
+    JobStopped,
+)
+from gpuloom.engine.instructions import Cut, Instruction
+from gpuloom.engine.log import Header, Scribe, header_line
+from gpuloom.engine.machine import TRANSITIONS, Engine
+from gpuloom.engine.memory import recall
+from gpuloom.gpus.catalogue import find
+from gpuloom.gpus.cluster import Cluster, Gpu, describe, describe_gpu, parse_cluster
+from gpuloom.gpus.model import GpuModel, Layout
+from gpuloom.perf.speed import Estimate
+from gpuloom.policies.registry import make_policy
+from gpuloom.work.model import Hints, Job, Kind
+from tests.engine.conftest import check_invariants
+from tests.engine.dump import dump
+from tests.policies.conftest import scales_well
+
+ELASTIC = frozenset({"tiresias", "optimus", "pollux"})
+WORKLOADS = (None, "a", "b", "c")
+MOST_JOBS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """A run that was logged, with what the state was after each turn."""
+
+    lines: list[str]
+    states: list[bytes]
+    engine: Engine
+
+
+def fresh(header: Header, cluster: Cluster) -> Policy:
+    return make_policy(header.policy, cluster, header.seed)
+
+
+def live(policy: str, seed: int, turns: int) -> Lived:
+    gpus = "2x2xV100" if policy in ELASTIC else "2xA100-40GB,1xA100-80GB"
+    cluster = parse_cluster(gpus)
+    header = Header(gpus, policy, seed, cluster=describe(cluster))
+    engine, scribe = Engine(cluster, fresh(header, cluster)), Scribe()
+    world = RandomWorld(engine, Random(seed), elastic=policy in ELASTIC)
+    lines, states = [header_line(header)], [dump(engine.state)]
+    for _ in range(turns):
+        events = world.turn()
+        memory = recall(engine.policy) if engine.asked else None
+        lines.append(scribe.line(events, engine.decision, memory))
+        states.append(dump(engine.state))
+        check_invariants(engine)
+    return Lived(lines, states, engine)
+
+
+class RandomWorld:
+    def __init__(self, engine: Engine, dice: Random, *, elastic: bool) -> None:
+        self.engine, self.dice, self.elastic = engine, dice, elastic
+        self.now_s = 0.0
+        self.arrived = 0
+        self.targets: dict[int, Layout] = {}
+        """Of each cut that is under way."""
+
+    def turn(self) -> list[Event]:
+        """Live through one turn; returns its events."""
+        dice = self.dice
+        self.now_s += dice.choice((0.0, dice.uniform(0, 40), dice.uniform(0, 40), dice.uniform(100, 1000)))
+        events: list[Event] = []
+        instructions: list[Instruction] = []
+        tick = self.engine.due_round(self.now_s)
+        for _ in range(dice.choice((1, 1, 2, 5))):
+            event = tick or self._something()
+            if tick is not None:
+                tick = None
+            elif event is None or event.at_s < self.engine.state.now_s:
+                continue
+            assert event is not None
+            instructions += self.engine.apply(event)
+            events.append(event)
+        instructions += self.engine.decide()
+        self.targets |= {one.gpu: one.target for one in instructions if isinstance(one, Cut)}
+        return events
+
+    def _something(self) -> Event | None:
+        dice, state = self.dice, self.engine.state
+        kind = dice.choices(("arrive", "job", "gpu", "trouble"), (3, 8, 6, 1))[0]
+        if kind == "arrive":
+            return self._arrive() if len(state.jobs) < MOST_JOBS else None
+        if kind == "job":
+            return self._about_a_job(dice.choice([*state.jobs])) if state.jobs else None
+        gpu = dice.choice([*state.gpus])
+        return self._answer(gpu) if kind == "gpu" else self._trouble(gpu)
+
+    # ---- jobs --------------------------------------------------------------------------------------------------
+
+    def _arrive(self) -> Event:
+        dice = self.dice
+        self.arrived += 1
+        job = Job(
+            f"j{self.arrived}",
+            self.now_s,
+            Kind.ELASTIC if self.elastic else dice.choice((Kind.SLICEABLE, Kind.SLICEABLE, Kind.RIGID)),
+            dice.choice(WORKLOADS),
+            gpus=dice.randint(1, 2) if self.elastic else 1,
+            max_gpus=4,
+            mem_mib=None if self.elastic else dice.choice((None, 4000, 9000)),
+            priority=dice.choice((0, 0, 10)),
+            estimate_s=dice.choice((None, 300.0, 3000.0)),
+        )
+        hints = self._hints(job)
+        told = {name: getattr(hints, name) for name in self.engine.policy.told}
+        return JobArrived(self.now_s, "submitted", job, Hints(**told))
+
+    def _hints(self, job: Job) -> Hints:
+        dice = self.dice
+        models = [find(name) for name in ("A100-40GB", "A100-80GB", "A30")]
+        by_model = {model.name: self._speeds(job, model) for model in models}
+        steps = tuple(1 / (n**0.8) for n in range(1, 5))
+        return Hints(dice.uniform(10, 1000), by_model, steps, (100.0, 250.0, 400.0))
+
+    def _speeds(self, job: Job, model: GpuModel) -> dict[str, float]:
+        most = max(profile.slices for profile in model.profiles)
+        fitting = [profile for profile in model.profiles if profile.mem_mib >= (job.mem_mib or 0)]
+        return {one.name: (one.slices / most) ** self.dice.uniform(0.3, 1) for one in fitting}
+
+    def _about_a_job(self, job_id: str) -> Event | None:
+        dice, view = self.dice, self.engine.state.jobs[job_id]
+        kinds = (JobStarted, JobStopped, JobCompleted, JobCrashed, JobCancelled)
+        kind = dice.choices(kinds, (8, 8, 1, 1, 0.3))[0]
+        if (view.phase, kind) in TRANSITIONS:
+            return kind(self.now_s, "at random", job_id)
+        if view.phase is Phase.RUNNING:
+            return JobReported(self.now_s, "report", job_id, self._report())
+        return JobStalled(self.now_s, "no step", job_id) if dice.random() < 0.1 else None
+
+    def _report(self) -> Report:
+        dice = self.dice
+        if self.elastic:
+            return replace(scales_well(dice.randint(1, 4)), at_s=self.now_s, epoch=dice.randrange(3))
+        return Report(self.now_s, progress=1.0, batches_per_s=dice.uniform(1, 1.02) * dice.choice((1, 1, 3)))
+
+    # ---- GPUs --------------------------------------------------------------------------------------------------
+
+    def _answer(self, gpu: int) -> Event | None:
+        dice, view = self.dice, self.engine.state.gpus[gpu]
+        if view.cutting and gpu in self.targets:
+            target = self.targets.pop(gpu)
+            if dice.random() < 0.1:
+                return CutFailed(self.now_s, "half-way", gpu, view.actual)
+            return GpuCut(self.now_s, "cut", gpu, target)
+        if view.probing:
+            model, jobs = self.engine.state.cluster.gpus[gpu].model, self.engine.state.jobs
+            found = {job_id: self._estimates(jobs[job_id].job, model) for job_id in view.tenants}
+            return GpuProbed(self.now_s, "probed", gpu, found)
+        state = self.engine.state
+        if (
+            view.lost and gpu not in state.left and all(device[0] != gpu for device in state.held)
+        ):  # a body waits for that
+            return GpuRestored(self.now_s, "back", gpu)
+        return None
+
+    def _estimates(self, job: Job, model: GpuModel) -> dict[str, Estimate]:
+        return {name: Estimate(speed, speed * 0.9, speed * 1.1) for name, speed in self._speeds(job, model).items()}
+
+    def _trouble(self, gpu: int) -> Event | None:
+        dice, state = self.dice, self.engine.state
+        kind = dice.choice(("lost", "left", "joined", "joined"))
+        if kind == "joined":
+            return self._join() if len(state.cluster) < 7 else None
+        if gpu in state.left or (kind == "left" and len(state.cluster) - len(state.left) < 3):
+            return None
+        self.targets.pop(gpu, None)
+        return GpuLost(self.now_s, "at random", gpu) if kind == "lost" else GpuLeft(self.now_s, "at random", gpu)
+
+    def _join(self) -> Event:
+        """To a node that is there, or to a new one; one in three cannot be cut, or has another size."""
+        cluster = self.engine.state.cluster
+        node = self.dice.choice((*cluster.nodes, max(cluster.nodes) + 1))
+        model = "V100" if self.elastic else self.dice.choice(("A100-40GB", "A30", "V100"))
+        return GpuJoined(self.now_s, "at random", describe_gpu(Gpu(len(cluster), node, find(model)), f"GPU-{node}"))
