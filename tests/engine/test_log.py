@@ -1,6 +1,7 @@
 """The log's lines: what is written is read, whatever was cut off at the end; what is damaged before it is named."""
 
 import json
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -165,3 +166,10 @@ def test_memory_is_written_when_it_has_changed() -> None:
     lines = [header_line(HEADER), *(scribe.line([], None, memory) for memory in memories)]
     found: list[Turn] = [*read_turns(lines, "log")[1]]
     assert [turn.memory for turn in found] == [{"is": {"a": 1}}, None, None, {"in": {"b": {"is": 2}}}]
+
+
+def test_an_event_of_a_newer_gpuloom_is_named() -> None:
+    line = Scribe().line([Tick(1.0, "round")]).replace('"Tick"', '"Tock"')
+    resealed = f'{line[:-21]},"crc32":"{crc32(line[:-21].encode()):08x}"}}\n'
+    with pytest.raises(InputError, match="log:2: event 'Tock' is not known to this gpuloom"):
+        list(read([header_line(HEADER), resealed], "log"))

@@ -217,7 +217,7 @@ def _turn(line: Line) -> Turn:
 def _event(told: Any, where: str) -> Event:
     ((name, content),) = told.items()
     if name not in _EVENTS:
-        raise ValueError(name)
+        raise InputError(f"{where}: event {name[:40]!r} is not known to this gpuloom; was it written by a newer one?")
     event: Event = _parsed(name, content, where)
     return event
 

@@ -115,7 +115,10 @@ class Engine:
         self._gpus = MappingProxyType(self.state.gpus)
 
     def turn(self, events: Iterable[Event]) -> list[Instruction]:
-        """All of these, then one question to the policy if one of them gives reason to."""
+        """All of these, then one question to the policy if one of them gives reason to.
+
+        IllegalEvent ends it at the event that cannot be: those before it have been applied, and nobody was asked.
+        """
         out = list[Instruction]()
         for event in events:
             out += self.apply(event)

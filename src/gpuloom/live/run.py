@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from gpuloom.contract.policy import Policy
-from gpuloom.engine.events import CutFailed, Event, GpuLost, JobArrived, JobCompleted, JobCrashed, PolicyReset
+from gpuloom.engine.events import CutFailed, Event, GpuLeft, GpuLost, JobArrived, JobCompleted, JobCrashed, PolicyReset
 from gpuloom.engine.feasible import why_too_large
 from gpuloom.engine.log import Header, read
 from gpuloom.engine.machine import Decision, Engine
@@ -119,7 +119,7 @@ def outcomes_of(store: Store, jobs: Sequence[Job]) -> tuple[Outcome, ...]:
                 over = crashes[entry.job_id] > MAX_CRASHES
                 state, ended_s = ("given up", entry.at_s) if over else ("waiting", None)
                 found[entry.job_id] = Outcome(entry.job_id, state, ended_s, entry.cause)
-            case CutFailed() | GpuLost():
+            case CutFailed() | GpuLost() | GpuLeft():
                 trouble = f"GPU {entry.gpu}: {entry.cause}"
     # Who waits for no reason of its own waits for a GPU.
     return tuple(

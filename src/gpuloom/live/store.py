@@ -149,6 +149,8 @@ class Store:
             lines = self.lines()
         turns = len(list(opened(lines, name)[1]))
         length = sum(len(line.encode()) for line in lines[: turns + 1])
+        if self._log is not None:
+            os.close(self._log)
         self._log = os.open(self.log_path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         os.ftruncate(self._log, length)
         os.fsync(self._log)
