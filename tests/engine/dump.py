@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gpuloom.engine.state import State
+from gpuloom.work.model import NO_HOST_NEEDS, Job
 
 
 def dump(state: State) -> bytes:
@@ -21,4 +22,12 @@ def dump(state: State) -> bytes:
         "wake": [state.next_wake_s, state.last_tick_s, state.changed],
         "counts": [state.arrivals, state.completed, state.given_up, state.plans_accepted, state.plans_rejected],
     }
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), default=asdict).encode()
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), default=_fields).encode()
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Without host needs where there are none, as the log has it: old digests stay good."""
+    fields = asdict(value)
+    if isinstance(value, Job) and value.host == NO_HOST_NEEDS:
+        del fields["host"]
+    return fields

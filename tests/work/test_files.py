@@ -1,5 +1,6 @@
 """The flat work file: what is inferred, what is refused, and that the schema and the reader agree."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import yaml
 
 from gpuloom.errors import InputError
 from gpuloom.work.files import json_schema, read_work
-from gpuloom.work.model import Job, Kind, Service, TraceJob
+from gpuloom.work.model import NO_HOST_NEEDS, HostNeeds, Job, Kind, Service, TraceJob
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,14 +73,27 @@ jobs:
     min_speed: 0.5
     length: 2h
     submit: 90m
+    user: alice
+    cpus: 2.5
+    host_memory: 16G
+    pids: 500
+    log_max: 64M
+    stall_s: 10m
+    on_stall: restart
 services:
   - {name: api, workload: resnet50, rate: 400, p99: 40ms, memory: 4096, priority: 3, max_batch: 32}
 """
     jobs, services = work(tmp_path, text)
     command = ("python", "train.py", "--name", "two words")
-    job = Job("all", 5400.0, Kind.ELASTIC, "cifar10", 2, 1, 4, 12288, 10, 128, 64, 1024, 0.5, 7200.0, command)
+    host = HostNeeds("alice", 2.5, 16384, 500, 64, 600.0, restart_stalled=True)
+    job = Job("all", 5400.0, Kind.ELASTIC, "cifar10", 2, 1, 4, 12288, 10, 128, 64, 1024, 0.5, 7200.0, command, host)
     assert jobs == [TraceJob(job, 7200.0)]
     assert services == [Service("api", "resnet50", 400.0, 40.0, 4096, 3, 32)]
+
+
+@pytest.mark.parametrize("fields", [{}, {"stall_s": 60, "on_stall": "tell"}])
+def test_a_job_that_asks_for_nothing_has_no_limits(fields: dict[str, Any], tmp_path: Path) -> None:
+    assert replace(one(tmp_path, fields).host, stall_s=None) == NO_HOST_NEEDS
 
 
 def test_a_measured_workload_brings_its_memory_unless_given(tmp_path: Path) -> None:
@@ -118,6 +132,17 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
         ("jobs:\n- name: a\n  length: 0\n", "jobs[0].length is 0, but must be a time above 0"),
         ("jobs:\n- name: a\n  command: 'a \"b'\n", "jobs[0].command is 'a \"b', which has unbalanced quotes"),
         ("jobs:\n- name: a\n  command: [1]\n", "jobs[0].command is a list, but must be a command line"),
+        ("jobs:\n- name: a\n  user: 1000\n", "line 3, jobs[0].user is 1000, but must be the name of an account"),
+        ("jobs:\n- name: a\n  user: '../x'\n", "jobs[0].user is '../x', but must be the name of an account"),
+        ("jobs:\n- name: a\n  cpus: 0\n", "line 3, jobs[0].cpus is 0, but must be 0.01 or more"),
+        ("jobs:\n- name: a\n  cpus: .inf\n", "jobs[0].cpus is inf, but must be 100000.0 or less"),
+        ("jobs:\n- name: a\n  cpus: all\n", "jobs[0].cpus is 'all', but must be a number"),
+        ("jobs:\n- name: a\n  host_memory: 4Q\n", "jobs[0].host_memory is '4Q', but must be memory such as 12G"),
+        ("jobs:\n- name: a\n  pids: 0\n", "jobs[0].pids is 0, but must be 1 or more"),
+        ("jobs:\n- name: a\n  log_max: -1\n", "jobs[0].log_max is -1, but must be memory such as 12G"),
+        ("jobs:\n- name: a\n  stall_s: 0\n", "jobs[0].stall_s is 0, but must be a time above 0"),
+        ("jobs:\n- {name: a, stall_s: 1m, on_stall: kill}\n", "on_stall is 'kill', but must be 'tell' or 'restart'"),
+        ("jobs:\n- name: a\n  on_stall: restart\n", "line 3, jobs[0].on_stall is given, but only a job with stall_s"),
         ("jobs:\n- name: a\n  name: b\n", "line 3 gives 'name' a second time: expected each field once"),
         ("jobs:\n- name: a\n- name: a\n", "line 3, jobs[1].name is 'a', which an earlier job already has"),
         (

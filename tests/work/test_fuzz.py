@@ -109,9 +109,11 @@ yaml_values = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
-    "field", ["name", "command", "kind", "gpus", "memory", "priority", "length", "submit", "count"]
-)
+ANYWHERE = ["name", "command", "kind", "gpus", "memory", "priority", "length", "submit", "count"]
+ON_A_HOST = ["user", "cpus", "host_memory", "pids", "log_max", "stall_s", "on_stall"]
+
+
+@pytest.mark.parametrize("field", [*ANYWHERE, *ON_A_HOST])
 @FUZZ
 @given(value=yaml_values)
 def test_any_value_in_a_field_of_a_work_file(field: str, value: object, folder: Path) -> None:
@@ -121,6 +123,10 @@ def test_any_value_in_a_field_of_a_work_file(field: str, value: object, folder: 
     with contextlib.suppress(InputError):
         jobs, _ = read_work(path)
         assert jobs
+        host = jobs[0].job.host
+        assert all(limit is None or 0 < limit < float("inf") for limit in (host.cpus, host.host_mem_mib, host.pids))
+        assert host.log_max_mib > 0
+        assert host.stall_s is None or host.stall_s > 0
 
 
 def test_folders_missing_files_and_odd_names(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpuloom.errors import InputError
 from gpuloom.work.checks import contradiction
 from gpuloom.work.measured.figures import load_figures
-from gpuloom.work.model import Job, Kind, Service, TraceJob
+from gpuloom.work.model import HostNeeds, Job, Kind, Service, TraceJob
 from gpuloom.work.source import check_id, did_you_mean, read_text, shown
 from gpuloom.work.traces.trace import Options, Trace, in_order
 
@@ -102,10 +102,27 @@ def _job(document: "Document", index: int, entry: "JobEntry") -> Job:
         min_speed=entry.min_speed,
         estimate_s=entry.length,
         command=entry.command or (),
+        host=_host_needs(document, index, entry),
     )
     if wrong := contradiction(job):
         raise InputError(f"{document.where('jobs', index, wrong[0])} {wrong[1]}")
     return job
+
+
+def _host_needs(document: "Document", index: int, entry: "JobEntry") -> HostNeeds:
+    if entry.on_stall is not None and entry.stall_s is None:
+        raise InputError(
+            f"{document.where('jobs', index, 'on_stall')} is given, but only a job with stall_s, such as 10m, can stall"
+        )
+    return HostNeeds(
+        user=entry.user,
+        cpus=entry.cpus,
+        host_mem_mib=entry.host_memory,
+        pids=entry.pids,
+        log_max_mib=entry.log_max,
+        stall_s=entry.stall_s,
+        restart_stalled=entry.on_stall == "restart",
+    )
 
 
 def _service(entry: "ServiceEntry") -> Service:

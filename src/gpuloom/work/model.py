@@ -3,6 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 
 class Kind(StrEnum):
@@ -12,6 +17,29 @@ class Kind(StrEnum):
     """One GPU or any part of it that has the memory."""
     ELASTIC = "elastic"
     """Between `min_gpus` and `max_gpus` whole GPUs, and may change while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostNeeds:
+    """What a job may have of the host beside its GPU, and when its silence means something. No policy looks at it."""
+
+    user: str | None = None
+    """Whose process it is, by name; None: whoever owns the work file."""
+    cpus: float | None = None
+    """So many CPUs at most, also 0.5; None: no limit. The same holds for the next two."""
+    host_mem_mib: int | None = None
+    """Main memory of all its processes together."""
+    pids: int | None = None
+    """Processes and threads that it may have at once."""
+    log_max_mib: int = 1024
+    """What is kept of its output, of each of the two streams."""
+    stall_s: float | None = None
+    """Without a new report for so long it has stalled; None: nobody minds."""
+    restart_stalled: bool = False
+    """Start it again from its checkpoint then, instead of only telling."""
+
+
+NO_HOST_NEEDS = HostNeeds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +68,21 @@ class Job:
     estimate_s: float | None = None
     """The owner's guess of its length on the GPUs it asks for."""
     command: tuple[str, ...] = ()
+    host: HostNeeds = NO_HOST_NEEDS
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
+        """As a log writes it: without host needs where there are none, so that its lines stay what they were."""
+        from pydantic_core import core_schema
+
+        def written(job: Job, fields: Any) -> Any:
+            row = fields(job)
+            if job.host == NO_HOST_NEEDS:
+                row.pop("host", None)
+            return row
+
+        schema = handler(source)
+        return {**schema, "serialization": core_schema.wrap_serializer_function_ser_schema(written)}
 
 
 @dataclass(frozen=True, slots=True)

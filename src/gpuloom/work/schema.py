@@ -3,6 +3,7 @@
 Imported only by `files`, when a file is read: pydantic takes a while to import and has no place in the core.
 """
 
+import re
 import shlex
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,12 @@ from gpuloom.work import units
 from gpuloom.work.source import MAX_COUNT, shown
 
 MAX_COPIES = 100_000
+MAX_CPUS = 100_000.0
+MIN_CPUS = 0.01
+"""The kernel grants no less: a millisecond in every hundred."""
+MAX_PIDS = 1 << 22
+"""The most that a Linux host can have."""
+_USER = r"[A-Za-z_][A-Za-z0-9_.-]{0,31}"
 _TEXT = {"type": "string", "minLength": 1}
 
 
@@ -35,6 +42,12 @@ def _command(value: object) -> tuple[str, ...]:
     return tuple(words)
 
 
+def _user(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(_USER, value, re.ASCII):
+        raise ValueError(f"is {shown(value)}, but must be the name of an account such as alice, not its number")
+    return value
+
+
 def _length(value: object) -> float:
     length_s = units.seconds(value)
     if length_s == 0:
@@ -56,6 +69,13 @@ Command = Annotated[
 Memory = Annotated[
     int, BeforeValidator(units.memory_mib), _either("integer", "12G", "Device memory on each GPU; a number is MiB")
 ]
+HostMemory = Annotated[
+    int, BeforeValidator(units.memory_mib), _either("integer", "16G", "Main memory; a number is MiB")
+]
+LogSize = Annotated[
+    int, BeforeValidator(units.memory_mib), _either("integer", "1G", "Kept of each output; a number is MiB")
+]
+User = Annotated[str, BeforeValidator(_user), WithJsonSchema({"type": "string", "pattern": f"^{_USER}$"})]
 Seconds = Annotated[float, BeforeValidator(units.seconds), _either("number", "90m", "A time; a number is seconds")]
 Length = Annotated[float, BeforeValidator(_length), _either("number", "2h", "A time above 0; a number is seconds")]
 Latency = Annotated[
@@ -95,6 +115,13 @@ class JobEntry(Entry):
     length: Length | None = Field(None, description="The owner's estimate of its length on the GPUs it asks for")
     submit: Seconds = Field(0.0, description="When it is submitted, from the start of the simulation")
     count: int = Field(1, ge=1, le=MAX_COPIES, description="So many copies, named name-1, name-2, …")
+    user: User | None = Field(None, description="Whose process it is; the owner of this file if absent")
+    cpus: float | None = Field(None, ge=MIN_CPUS, le=MAX_CPUS, description="CPUs of the host at most, also 0.5")
+    host_memory: HostMemory | None = Field(None, description="Main memory of all its processes at most")
+    pids: int | None = Field(None, ge=1, le=MAX_PIDS, description="Processes and threads at most")
+    log_max: LogSize = Field(1024, description="What is kept of its output; 1G if absent")
+    stall_s: Length | None = Field(None, description="Without a new report for so long it has stalled")
+    on_stall: Literal["tell", "restart"] | None = Field(None, description="What is done then; tell if absent")
 
 
 class ServiceEntry(Entry):

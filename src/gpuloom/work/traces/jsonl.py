@@ -2,7 +2,8 @@
 
 Fields are those of `Job` (id, submit_s, kind, workload, gpus, min_gpus, max_gpus, mem_mib, priority, batch, min_batch,
 max_batch, min_speed, estimate_s, command), and of `TraceJob`: length_s (may be absent only for elastic jobs, whose
-measured tables decide) and extra (texts to group by). min_gpus and max_gpus are gpus unless given.
+measured tables decide) and extra (texts to group by). min_gpus and max_gpus are gpus unless given. What a job needs of
+a host is not of a trace: nobody simulates it.
 """
 
 import json
@@ -135,7 +136,7 @@ def _row(entry: TraceJob) -> dict[str, Any]:
     row: dict[str, Any] = {"id": job.id, "submit_s": job.submit_s, "kind": str(job.kind), "gpus": job.gpus}
     for field in fields(Job):
         value = getattr(job, field.name)
-        if field.name not in row and value != getattr(usual, field.name):
+        if field.name not in row and field.name in _FIELDS and value != getattr(usual, field.name):
             row[field.name] = value
     if entry.length_s is not None:
         row["length_s"] = entry.length_s
