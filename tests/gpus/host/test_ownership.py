@@ -53,6 +53,35 @@ def test_a_damaged_record(tmp_path: Path, text: str) -> None:
         claims.found("GPU-1")
 
 
+def test_locks_and_records_are_for_nobody_else(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o755)
+    with Claims(folder) as claims:
+        claims.lock("GPU-1")
+        claims.remember(FOUND)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
+    assert modes == {"state": 0o700, "GPU-1.lock": 0o600, "GPU-1.json": 0o600}
+
+
+def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with Claims(tmp_path) as claims, pytest.raises(Refused, match="can be written by others"):
+        claims.lock("GPU-1")
+
+
+@pytest.mark.parametrize("kind", ["lock", "json"])
+def test_a_link_in_the_place_of_a_lock_or_record_is_refused(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "elsewhere").write_text('{"mig": true, "layout": []}')
+    (tmp_path / f"GPU-1.{kind}").symlink_to(tmp_path / "elsewhere")
+    with Claims(tmp_path) as claims:
+        ask = claims.lock if kind == "lock" else claims.found
+        with pytest.raises(Refused, match="is not a plain file of gpuloom's"):
+            ask("GPU-1")
+        if kind == "lock":
+            assert "is not a plain file" in str(claims.holder("GPU-1"))
+    assert (tmp_path / "elsewhere").read_text() == '{"mig": true, "layout": []}'
+
+
 @pytest.mark.parametrize(
     ("trace", "who"),
     [

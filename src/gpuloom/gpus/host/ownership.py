@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from gpuloom.gpus.host.files import Lock, open_lock, try_lock, write_whole
+from gpuloom.gpus.host.files import Lock, NotOursError, open_lock, open_own, own_folder, read_own, try_lock, write_whole
 from gpuloom.gpus.model import Instance, Layout
 
 _PATIENCE_S = 0.02
@@ -62,8 +62,11 @@ class Claims:
         """Hold this GPU until closed; Refused if another gpuloom does."""
         if uuid in self._locks:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = open_lock(self._path(uuid, "lock"))
+        try:
+            own_folder(self.folder)
+            lock = open_lock(self._path(uuid, "lock"))
+        except NotOursError as error:
+            raise Refused(str(error)) from None
         if not try_lock(lock, Lock.ALONE, _PATIENCE_S):
             holder = _holder(lock)
             os.close(lock)
@@ -83,7 +86,9 @@ class Claims:
         if uuid in self._locks:
             return None
         try:
-            lock = os.open(self._path(uuid, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+            lock = open_own(self._path(uuid, "lock"), os.O_RDONLY)
+        except NotOursError as error:
+            return str(error)
         except OSError:
             return None
         try:
@@ -95,11 +100,13 @@ class Claims:
         """How this GPU looked when it was taken; None if it is not ours."""
         path = self._path(uuid, "json")
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = json.loads(read_own(path))
             layout = tuple(sorted(Instance(int(start), str(profile)) for start, profile in record["layout"]))
             return Found(uuid, bool(record["mig"]), layout)
         except FileNotFoundError:
             return None
+        except NotOursError as error:
+            raise Refused(str(error)) from None
         except (ValueError, KeyError, TypeError) as error:
             raise Refused(f"its record {path} cannot be understood; look at the GPU, then remove the file") from error
 
