@@ -45,7 +45,13 @@ intel-opencl: .venv-intel-opencl/.installed
 	@touch $@
 	@echo "GPULOOM_TEST_INTEL_OPENCL=$(CURDIR)/.venv-intel-opencl"
 
-test: lint types $(PACKAGES)
+# PyTorch for the tests of its example: apart, since nothing else imports it and some builds of it are large.
+TORCH := $(VENV)/.torch
+$(TORCH): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 || echo "no PyTorch: its tests are skipped"
+	@touch $@
+
+test: lint types $(PACKAGES) $(TORCH)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: $(STAMP)

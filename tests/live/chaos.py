@@ -1,22 +1,26 @@
 """Random faults, one seed after the other: `python -m tests.live.chaos FIRST LAST`.
 
-Driver errors on the n-th call, kill -9 of the runner, Ctrl-C, jobs that ignore SIGTERM, jobs that are killed. In the
-end every job must have finished once, with nothing lost beyond its last checkpoint, and the hardware must be as found.
-What is counted came to pass: a driver error that no call met, or a kill of a runner that had ended, is none.
-A seed fixes what is tried; when exactly it strikes depends on how fast the machine is.
+Driver errors, and the kinds of `faults`, some of them in every seed. In the end every job must have finished once, with
+nothing lost beyond its last checkpoint, never two launches of it at once, no process left, the hardware as found. What
+is counted came to pass: a driver error that no call met, or a kill of a runner that had ended, is none. A seed fixes
+what is tried; when exactly it strikes depends on how fast the machine is.
 """
 
+import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
+from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
-from gpuloom.live import processes
+from tests.live.faults import BETWEEN, DURING, FOR_ROOT, OF_JOBS, Disk, Fault, Scene, wait_a_little
 from tests.live.shop import Shop
-from tests.standin.build import build
+from tests.standin.build import WALLCLOCK, build
 from tests.standin.hardware import Hardware
 
 POLICIES = ("miso-paper", "miso", "static:3,2,2", "whole-fifo")
@@ -31,32 +35,58 @@ CALLS = (
 )
 ERRORS = ("UNKNOWN", "UNKNOWN", "IN_USE", "TIMEOUT", "UNKNOWN:late")
 GRACE_S = 20.0
-MOST_KILLED_JOBS = 2
-"""A job that crashes four times is given up, and that would be right."""
+KINDS = (*OF_JOBS, *DURING, *BETWEEN)
 
 
-def live_through(shop: Shop, seed: int) -> list[str]:
-    """What was done to it; AssertionError if a promise was broken."""
+def live_through(shop: Shop, seed: int, kinds: tuple[str, ...] | None = None) -> Counter[str]:
+    """What was done to it, by kind; AssertionError if a promise was broken."""
     dice = random.Random(seed)
     shop.hardware.install(*["A100-40GB+resets"] * dice.randint(1, 2))
-    policy, story = dice.choice(POLICIES), list[str]()
-    for name in "abcd":
-        deaf = ["--ignore-sigterm"] if dice.random() < 0.2 else []
-        story += ["a deaf job"] * len(deaf)
-        shop.job(name, dice.choice(WORKLOADS), dice.randint(80, 400), *deaf, submit=dice.uniform(0, 30))
-    for _ in range(dice.randint(1, 4)):
-        faults = _faults(dice)
-        runner = shop.begin(policy, faults, grace_s=GRACE_S)
-        story += [f"{policy} with {faults or 'no driver error'}", *_disturb(shop, runner, dice, story)]
-        story += ["kill -9"] if runner.poll() is None else []
-        shop.kill(runner)
-    states = shop.run(policy, faults=_error(dice, 6), grace_s=GRACE_S)
+    possible = [kind for kind in KINDS if os.geteuid() == 0 or kind not in FOR_ROOT]
+    wanted = dice.sample(possible, 5) if kinds is None else list(kinds)
+    scene = Scene(shop, dice, GRACE_S)
+    if "clock step" in wanted:
+        clock = {
+            "LD_PRELOAD": str(shop.hardware.tools / WALLCLOCK),
+            "GPULOOM_STANDIN_CLOCK": str(shop.folder / "clock"),
+        }
+        shop.environment |= clock
+    with Disk(shop.state) if "full disk" in wanted else nullcontext():
+        _submit(shop, dice, [kind for kind in wanted if kind in OF_JOBS])
+        policy = dice.choice(POLICIES)
+        during = [DURING[kind] for kind in wanted if kind in DURING] or [DURING["runner killed"]]
+        between = [BETWEEN[kind] for kind in wanted if kind in BETWEEN]
+        for fault in [*during, *dice.sample(during, 1)]:
+            _disturb(scene, fault, policy)
+            for other in between:
+                other(scene)
+        states = shop.run(policy, faults=_error(dice, 6), grace_s=GRACE_S)
+        assert set(states.values()) == {"completed"}, f"{states}\n{shop.story()}"
+        shop.check_jobs()
+        shop.check_left_as_found()
     fired = shop.folder / "fired"
-    story += [f"driver error in {call}" for call in (fired.read_text().split() if fired.exists() else ())]
-    assert set(states.values()) == {"completed"}, f"{states}\n{shop.story()}"
-    shop.check_jobs()
-    shop.check_left_as_found()
-    return story
+    scene.counts["driver error"] += len(fired.read_text().split()) if fired.exists() else 0
+    scene.counts.update(path.name.partition(".")[0] for path in shop.marks.glob("*"))
+    return scene.counts
+
+
+def _submit(shop: Shop, dice: random.Random, oddities: list[str]) -> None:
+    for name, oddity in zip("abcd", [*oddities, "", "", "", ""], strict=False):
+        deaf = ["--ignore-sigterm"] if oddity == "deaf job" else []
+        odd = f"progress is {dice.choice(OF_JOBS[oddity])}" if OF_JOBS.get(oddity) else oddity
+        more: dict[str, Any] = {"log_max": "1M"} if oddity == "output flood" else {}
+        workload, steps = dice.choice(WORKLOADS), dice.randint(80, 400)
+        shop.odd_job(name, odd, workload, steps, *deaf, submit=dice.uniform(0, 30), **more)
+
+
+def _disturb(scene: Scene, fault: Fault, policy: str) -> None:
+    """One runner, with driver errors and one more fault; in the end it is killed, if it still runs."""
+    runner = scene.shop.begin(policy, _faults(scene.dice), grace_s=GRACE_S)
+    wait_a_little(scene, runner, 0.3, 2.5)
+    fault(scene, runner)
+    wait_a_little(scene, runner, 0.0, 0.6)
+    scene.counts["runner killed"] += runner.poll() is None
+    scene.shop.kill(runner)
 
 
 def _faults(dice: random.Random) -> str:
@@ -69,42 +99,31 @@ def _error(dice: random.Random, latest: int) -> str:
     return f"{dice.choice(CALLS)}:{dice.randint(1, latest)}:{dice.choice(ERRORS)}"
 
 
-def _disturb(shop: Shop, runner: "subprocess.Popen[str]", dice: random.Random, before: list[str]) -> list[str]:
-    """For a random time; what came of it. Whoever kills the runner afterwards may do so while it closes."""
-    done = list[str]()
-    until = time.monotonic() + dice.uniform(0.3, 3)
-    while time.monotonic() < until and runner.poll() is None:
-        time.sleep(0.05)
-        alive = [process for found in processes.marked(shop.store.jobs_dir).values() for process in found]
-        if alive and dice.random() < 0.02 and [*before, *done].count("killed a job") < MOST_KILLED_JOBS:
-            dice.choice(alive).signal(signal.SIGKILL)
-            done.append("killed a job")
-    if dice.random() < 0.35 and runner.poll() is None:
-        runner.send_signal(signal.SIGINT)
-        done.append("Ctrl-C")
-        time.sleep(dice.uniform(0, 0.6))
-    return done
-
-
-def main(first: int, last: int) -> int:
-    tools, broken, injected = build(), 0, 0
+def main(first: int, last: int, *kinds: str) -> int:
+    tools, broken, counts = build(), 0, Counter[str]()
     for seed in range(first, last + 1):
         with tempfile.TemporaryDirectory(prefix="loom", ignore_cleanup_errors=True) as folder:
             (Path(folder) / "hw").mkdir()
             shop = Shop(Hardware(tools, Path(folder) / "hw"), Path(folder))
             began = time.monotonic()
             try:
-                story = live_through(shop, seed)
-                injected += sum(" with " not in word for word in story)
-                print(seed, f"fine in {time.monotonic() - began:.1f} s:", "; ".join(story), flush=True)
+                happened = live_through(shop, seed, kinds or None)
+                counts += happened
+                story = ", ".join(f"{count} {kind}" for kind, count in sorted(happened.items()) if count)
+                print(seed, f"fine in {time.monotonic() - began:.1f} s:", story, flush=True)
             except (AssertionError, subprocess.TimeoutExpired) as failure:
                 broken += 1
-                print(seed, "BROKEN:", failure, flush=True)
+                print(seed, "BROKEN:", type(failure).__name__, failure, flush=True)
+                traceback.print_exc()
+                for log in shop.store.jobs_dir.glob("*/err.log"):
+                    print(f"--- {log}\n{log.read_text()[-2000:]}", flush=True)
             finally:
                 shop.close()
-    print(f"{last - first + 1 - broken} of {last - first + 1} fine; {injected} faults injected")
+    for kind in (*KINDS, "driver error"):
+        print(f"{counts[kind]:6} {kind}")
+    print(f"{last - first + 1 - broken} of {last - first + 1} fine; {counts.total()} faults came to pass")
     return int(broken > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

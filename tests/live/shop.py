@@ -2,14 +2,18 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gpuloom.gpus.host.cgroups import Group, Home, NoCgroups, mounts_here
+from gpuloom.gpus.host.homes import find_home, key_of, leave_home
 from gpuloom.gpus.host.mps import Daemon
 from gpuloom.gpus.host.processes import born_ticks
 from gpuloom.live import processes
@@ -17,6 +21,7 @@ from gpuloom.live.store import Store
 from tests.standin.hardware import GPULOOM, Hardware
 
 MEASURED_JOB = Path(__file__).parents[2] / "examples" / "measured_job.py"
+ODD_JOB = Path(__file__).with_name("odd_job.py")
 PATIENCE_S = 40.0
 SAVE_EVERY = 20
 QUICK = {"poll_real_s": 0.01, "grace_s": 100.0, "up_s": 200.0, "level_s": 4.0, "report_s": 5.0, "restore_s": 2.0}
@@ -34,6 +39,12 @@ class Shop:
     def __init__(self, hardware: Hardware, folder: Path) -> None:
         self.hardware, self.folder = hardware, folder
         self.state = folder / "s"
+        self.marks = folder / "marks"
+        """Where odd jobs leave a file for what they have done."""
+        self.environment: dict[str, str] = {}
+        """More of it, for the runner."""
+        self.owner: int | None = None
+        """Whose work file it is."""
         self.store = Store(self.state)
         self.jobs: dict[str, int] = {}
         self._entries: list[dict[str, Any]] = []
@@ -42,10 +53,37 @@ class Shop:
     def close(self) -> None:
         for runner in self._runners:
             runner.kill()
-            runner.communicate()
+            runner.wait()
+            for pipe in (runner.stdout, runner.stderr):
+                if pipe is not None:
+                    pipe.close()
         processes.end(self.store.jobs_dir)
+        for group in self.groups():
+            assert group.end(PATIENCE_S)
+        with suppress(NoCgroups):
+            leave_home(find_home(key_of(self.store.folder)))
         for folder in self.store.mps_dir.glob("*"):
             Daemon("none", folder).stop()
+
+    def home(self) -> Home:
+        """Where the runner's launches live, if it has made that."""
+        mounts = mounts_here()
+        own = (mounts.unified or Path("/none")) / mounts.own.get("", "/").lstrip("/")
+        return Home(own / "gpuloom" / key_of(self.store.folder))
+
+    def groups(self) -> list[Group]:
+        return self.home().groups()
+
+    def odd_job(self, name: str, oddity: str, workload: str, steps: int, *words: str, **more: Any) -> None:
+        """One that misbehaves, and that sees to it that it is alone."""
+        self.marks.mkdir(exist_ok=True)
+        script = [sys.executable, str(ODD_JOB), "" if oddity == "wrapper" else oddity, str(self.marks)]
+        command = [*script, "--save-every", str(SAVE_EVERY), "--workload", workload, "--steps", str(steps), *words]
+        if oddity == "wrapper":
+            mark = f"touch '{self.marks}/wrapper.$$'"
+            command = ["bash", "-c", f"trap 'exit 7' TERM; {mark}; {shlex.join(command)}; exit $?"]
+        self._entries.append({"name": name, "workload": workload, "command": command, **more})
+        self.jobs[name] = steps
 
     def job(self, name: str, workload: str = "resnet 128", steps: int = 60, *words: str, **more: Any) -> None:
         """A measured job: `words` are further arguments for it, `more` further fields of its entry in the work file."""
@@ -59,19 +97,25 @@ class Shop:
     def command(self, name: str, *words: str, **more: Any) -> None:
         self._entries.append({"name": name, "memory": "4G", "command": list(words), **more})
 
-    def begin(self, policy: str, faults: str = "", pace: float = PACE, **timing: float) -> "subprocess.Popen[str]":
+    def command_line(self, policy: str, pace: float = PACE, **timing: float) -> list[str]:
+        """As a user would type it; the work file is written."""
         work = self.folder / "jobs.json"
         work.write_text(json.dumps({"jobs": self._entries}))  # JSON is YAML
+        if self.owner is not None:
+            os.chown(work, self.owner, -1)
         words = [str(GPULOOM), "run", str(work), "--policy", policy, "--state", str(self.state), "--pace", f"{pace:g}"]
         for name, seconds in (QUICK | timing).items():
             words += ["--timing", f"{name}={seconds:g}"]
+        return [*words, "--output", "json"]
+
+    def begin(self, policy: str, faults: str = "", pace: float = PACE, **timing: float) -> "subprocess.Popen[str]":
+        words = self.command_line(policy, pace, **timing)
         environment = self.hardware.environment | {
             "GPULOOM_STANDIN_FAULTS": faults,
             "GPULOOM_STANDIN_FIRED": str(self.folder / "fired"),
         }
-        runner = subprocess.Popen(
-            [*words, "--output", "json"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        environment |= self.environment
+        runner = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._runners.append(runner)
         return runner
 
@@ -96,10 +140,10 @@ class Shop:
     def events(self, kind: str = "") -> list[dict[str, Any]]:
         path = self.state / "log.jsonl"
         lines = path.read_text().split("\n") if path.exists() else []
-        turns = [json.loads(line).get("Turn", {}) for line in lines[:-1]]
         entries: list[dict[str, Any]] = []
-        for turn in turns:
-            entries += turn.get("events", [])
+        for line in map(json.loads, lines[1:-1]):
+            turn = line.get("Turn", {"events": [line]})  # a line of version 1 is an entry itself
+            entries += turn["events"]
             entries += [{"Decision": turn["decision"]}] if "decision" in turn else []
         return [entry if not kind else entry[kind] for entry in entries if not kind or kind in entry]
 
@@ -118,7 +162,7 @@ class Shop:
     def check_jobs(self) -> None:
         """Every measured job was done once, and nothing again that a checkpoint had kept."""
         completed = [event["job_id"] for event in self.events("JobCompleted")]
-        assert sorted(completed) == sorted(self.jobs)
+        assert sorted(completed) == sorted(self.jobs), self.story()
         for name, wanted in self.jobs.items():
             done, saved = 0, {0}
             for line in self.history(name):
@@ -134,9 +178,12 @@ class Shop:
     def check_left_as_found(self, found: "list[dict[str, Any]] | None" = None) -> None:
         """No process, no MPS daemon, no instance but those that were there."""
         assert processes.marked(self.store.jobs_dir) == {}
+        assert not self.home().unified.exists()
+        assert list(self.store.jobs_dir.glob("*/checkpoint/TWICE")) == [], "a job was run twice at once"
         assert list((self.state / "mps").glob("*/pipe/*")) == []
         shown = json.loads(self.hardware.ctl("show").stdout)
-        assert [gpu["pids"] for gpu in shown] == [[] for _ in shown]
+        used = [gpu["pids"] for gpu in shown]
+        assert used == [[] for _ in shown], f"{used}: {[_what(pid) for pids in used for pid in pids]}"
         if found is None:
             assert [(gpu["mig"], gpu["instances"]) for gpu in shown] == [(False, []) for _ in shown]
         else:
@@ -146,6 +193,10 @@ class Shop:
 
 def _parts(gpu: dict[str, Any]) -> list[tuple[int, str]]:
     return sorted((part["start"], part["profile"]) for part in gpu["instances"])
+
+
+def _what(pid: int) -> str:
+    return Path(f"/proc/{pid}/status").read_text() if Path(f"/proc/{pid}").exists() else "gone"
 
 
 def ended(pid: int) -> bool:

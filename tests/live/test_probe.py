@@ -21,6 +21,7 @@ class Pretended:
         self.share = dict.fromkeys(speeds, 100.0)
         self.done = dict.fromkeys(speeds, 0.0)
         self.silent = set[str]()
+        self.monotonic, self.clock_set_s = False, 0.0
 
     def wait(self, seconds: float) -> None:
         self.time_s += seconds
@@ -41,7 +42,10 @@ class Pretended:
         return job_id in self.speeds
 
     def progress(self, job_id: str) -> Progress | None:
-        return None if job_id in self.silent else Progress(int(self.done[job_id]), self.time_s)
+        if job_id in self.silent:
+            return None
+        at_s = self.time_s if self.monotonic else None
+        return Progress(int(self.done[job_id]), self.time_s + self.clock_set_s, at_s)
 
 
 def finish(jobs: Pretended, probing: Probing) -> dict[str, Rates]:
@@ -55,9 +59,17 @@ def finish(jobs: Pretended, probing: Probing) -> dict[str, Rates]:
     pytest.fail("it does not end")
 
 
-def test_everybody_at_every_level() -> None:
+@pytest.mark.parametrize("monotonic", [True, False])
+@pytest.mark.parametrize("clock_set_s", [0.0, 3600.0, -86400.0])
+def test_everybody_at_every_level(monotonic: bool, clock_set_s: float) -> None:
     jobs = Pretended({"a": 100.0, "b": 10.0})
-    rates = finish(jobs, measure(jobs, ("a", "b"), level_s=10))
+    jobs.monotonic = monotonic
+    probing = measure(jobs, ("a", "b"), level_s=10)
+    for _ in range(5):  # in the middle of the first level somebody sets the clock
+        next(probing)
+        jobs.wait(1)
+    jobs.clock_set_s = clock_set_s
+    rates = finish(jobs, probing)
     assert jobs.levels == [(job_id, level) for level in LEVELS_PCT for job_id in ("a", "b")]
     assert rates["a"] == pytest.approx({100.0: 100.0, 50.0: 50.0, 14.0: 14.0})
     assert rates["b"] == pytest.approx({100.0: 10.0, 50.0: 5.0, 14.0: 1.4}, rel=0.1)

@@ -1,6 +1,10 @@
 """`gpuloom run` from start to end: policies, jobs that misbehave, Ctrl-C, wrong input."""
 
 import json
+import os
+import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -209,6 +213,28 @@ def test_what_is_refused_at_the_start_leaves_nothing_behind(shop: Shop) -> None:
     shop.check_left_as_found()
 
 
+@pytest.mark.parametrize(
+    ("user", "sentence"),
+    [
+        ("no-such-user", "job a: user is 'no-such-user', but "),
+        pytest.param(
+            "nobody",
+            "user nobody cannot pass through",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of others"),
+        ),
+    ],
+)
+def test_a_user_that_cannot_be_is_refused_before_anything_happens(shop: Shop, user: str, sentence: str) -> None:
+    shop.hardware.install(UNCUT)
+    shop.folder.chmod(0o700)
+    shop.command("a", "true", user=user)
+    runner = shop.begin("whole-fifo")
+    _, err = runner.communicate(timeout=20)
+    assert (runner.returncode, sentence in err) == (2, True)
+    assert not (shop.state / "run.json").exists()
+    shop.check_left_as_found()
+
+
 def test_wrong_input(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def refused(*words: str) -> str:
         with pytest.raises(SystemExit) as stopped:
@@ -225,3 +251,19 @@ def test_wrong_input(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected different numbers" in refused(str(work), "--gpus", "0,0", "--state", str(folder / "s"))
     assert "no such time" in refused(str(work), "--timing", "patience=3", "--state", str(folder / "s"))
     assert not (folder / "s").exists()
+
+
+@pytest.mark.parametrize("how", ["nohup", "closed"])
+def test_who_started_it_may_not_listen(shop: Shop, how: str) -> None:
+    """Under nohup a hang-up is nothing; without standard output or error it runs as well."""
+    shop.hardware.install(UNCUT)
+    shop.job("a", steps=100)
+    words = shlex.join(shop.command_line("whole-fifo"))
+    line = f"trap '' HUP; exec {words}" if how == "nohup" else f"exec {words} >&- 2>&- <&-"
+    with subprocess.Popen(["bash", "-c", line], env=shop.hardware.environment, stdout=subprocess.DEVNULL) as runner:
+        until(lambda: bool(shop.steps("a")) or runner.poll() is not None, "it works")
+        if how == "nohup":
+            runner.send_signal(signal.SIGHUP)
+        assert runner.wait(40) == 0
+    shop.check_jobs()
+    shop.check_left_as_found()

@@ -1,13 +1,19 @@
-"""The state directory, the keeper and the marks on processes."""
+"""The state directory, and the marks on processes."""
 
 import json
 import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuloom.engine.events import Tick
 from gpuloom.engine.log import Entry, Header, read, read_turns
@@ -15,11 +21,15 @@ from gpuloom.errors import InputError
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
 from gpuloom.live import processes
 from gpuloom.live.clock import Clock
-from gpuloom.live.launch import KEEPER
-from gpuloom.live.store import Exit, Progress, Run, Store
+from gpuloom.live.keeper import Output
+from gpuloom.live.store import MOST_STEPS, Progress, Run, Store, same_work
+from gpuloom.live.users import Account
+from gpuloom.work.model import NO_HOST_NEEDS, Job
 from tests.engine.old_lines import old_line
 from tests.live.shop import until
 
+STRANGER = 65534
+"""A user of this host without any rights."""
 RUN = Run("whole-fifo", 1, 1.0, 0.0, "/", ("GPU-1",), ())
 HEADER = Header("1xA100-40GB", "whole-fifo", 1)
 
@@ -112,27 +122,224 @@ def test_any_name_is_a_folder_of_its_own(folder: Path) -> None:
     assert store.job_dir("a").name == "a"
 
 
-def test_what_a_job_writes_is_not_trusted(folder: Path) -> None:
+NO_REPORTS = {
+    "infinite": '{"step": Infinity, "at_unix_s": 1}',
+    "not a number": '{"step": 3, "at_unix_s": NaN}',
+    "deep": "[" * 60_000,
+    "deep objects": '{"step":' * 8_000,
+    "large": '{"step": 1e300}',
+    "larger": f'{{"step": 1{"0" * 310}, "at_unix_s": 1}}',
+    "thousands of digits": f'{{"step": {"9" * 60_000}, "at_unix_s": 1}}',
+    "a time of 400 digits": f'{{"step": 3, "at_unix_s": 1, "at_monotonic_s": {"9" * 400}}}',
+    "negative": '{"step": -1, "at_unix_s": 1}',
+    "empty": "",
+    "no JSON": "nonsense",
+    "a list": "[]",
+    "a number": "3",
+    "a text as its step": '{"step": "x", "at_unix_s": 1}',
+    "no time": '{"step": 3}',
+    "no UTF-8": "\xff",
+    "rubbish": "".join(map(chr, range(256))) * 200,
+    "too long": '{"step": 3, "at_unix_s": 4.5}' + " " * 70_000,
+}
+
+
+@pytest.mark.parametrize("text", NO_REPORTS.values(), ids=NO_REPORTS)
+def test_what_a_job_writes_is_not_trusted(folder: Path, text: str) -> None:
     launch = Store(folder).new_launch("a", 1, 1, None)
     assert launch.progress() is None
-    broken = ['{"step": Infinity, "at_unix_s": 1}', '{"step": 3, "at_unix_s": NaN}', "[" * 100_000, '{"step": 1e300}']
-    huge = f'{{"step": 1{"0" * 310}, "at_unix_s": 1}}'
-    for text in (
-        *broken,
-        huge,
-        '{"step": -1, "at_unix_s": 1}',
-        "",
-        "nonsense",
-        "[]",
-        "3",
-        '{"step": "x", "at_unix_s": 1}',
-        '{"step": 3}',
-        "\xff",
-    ):
-        (launch.folder / "progress").write_text(text, encoding="latin-1")
-        assert launch.progress() is None
-    (launch.folder / "progress").write_text('{"step": 3, "at_unix_s": 4.5, "loss": 1}')
+    launch.progress_path.write_text(text, encoding="latin-1")
+    assert launch.progress() is None
+    launch.progress_path.write_text('{"step": 3, "at_unix_s": 4.5, "loss": 1}')
     assert launch.progress() == Progress(3, 4.5)
+
+
+@given(st.binary(max_size=300))
+def test_whatever_bytes_a_job_writes_there_is_a_report_or_none(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    launch = Store(tmp_path_factory.mktemp("s")).new_launch("a", 1, 1, None)
+    launch.progress_path.write_bytes(b'{"step": 3, "at_unix_s": 1' + data)
+    told = launch.progress()
+    assert told is None or 0 <= told.step <= MOST_STEPS
+
+
+@pytest.mark.parametrize(
+    ("told", "at_s"), [("12.5", 12.5), ("3", 3.0), ("-1", None), ("NaN", None), ("Infinity", None), ('"1"', None)]
+)
+def test_a_time_that_is_none_leaves_the_report(folder: Path, told: str, at_s: float | None) -> None:
+    launch = Store(folder).new_launch("a", 1, 1, None)
+    launch.progress_path.write_text(f'{{"step": 3, "at_unix_s": 4.5, "at_monotonic_s": {told}}}')
+    assert launch.progress() == Progress(3, 4.5, at_s)
+
+
+def put(path: Path, kind: str) -> None:
+    """What a job could have in the place of its report. Reading from most of these would never end."""
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            try:
+                os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
+            except PermissionError:
+                pytest.skip("only root can make devices")
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                os.chdir(path.parent)  # the name of a socket must be short
+                listener.bind(path.name)
+        case "folder":
+            path.mkdir()
+        case "link":
+            path.symlink_to(path.with_name("report"))
+        case "link to a device":
+            path.symlink_to("/dev/zero")
+        case "ten gigabytes":
+            with path.open("wb") as file:
+                file.write(b'{"step": 3, "at_unix_s": 4.5}')
+                file.truncate(10 << 30)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket", "folder", "link", "link to a device", "ten gigabytes"])
+def test_what_is_no_plain_file_is_no_report_and_nobody_waits(
+    folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    launch = Store(folder).new_launch("a", 1, 1, None)
+    launch.progress_path.with_name("report").write_text('{"step": 3, "at_unix_s": 4.5}')
+    put(launch.progress_path, kind)
+    assert launch.progress() is None
+
+
+def test_a_job_that_an_earlier_version_launched_is_still_heard(folder: Path) -> None:
+    launch = Store(folder).new_launch("a", 1, 1, None)
+    (launch.folder / "job").rmdir()
+    (launch.folder / "progress").write_text('{"step": 3, "at_unix_s": 4.5}')
+    assert launch.progress() == Progress(3, 4.5)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_state_folder_is_for_nobody_else(folder: Path) -> None:
+    state = folder / "above" / "state"
+    (folder / "above").mkdir()
+    before = os.umask(0)
+    try:
+        with Store(state) as store:
+            store.begin(RUN, Header("1xA100-40GB", "whole-fifo", 1))
+            launch = store.new_launch("a", 1, 1, None)
+    finally:
+        os.umask(before)
+    folders = [state, state / "jobs", launch.folder, launch.folder / "job", store.checkpoint_dir("a")]
+    assert {mode(path) for path in folders} == {0o700}
+    assert {mode(path) for path in (state / "run.json", state / "lock", launch.folder / "launch.json")} == {0o600}
+
+
+def test_a_state_folder_that_others_could_read_is_shut(folder: Path) -> None:
+    (folder / "state").mkdir(mode=0o755)
+    with Store(folder / "state"):
+        assert mode(folder / "state") == 0o700
+
+
+def test_a_state_folder_that_others_could_have_filled_is_refused(folder: Path) -> None:
+    (folder / "open").mkdir()
+    (folder / "open").chmod(0o777)
+    (folder / "link").symlink_to(folder / "real")
+    (folder / "real").mkdir()
+    for name, why in (("open", "can be written by others"), ("link", "is a symbolic link")):
+        with pytest.raises(InputError, match=f"{why}: name a"), Store(folder / name):
+            pass
+    assert list((folder / "open").iterdir()) == list((folder / "real").iterdir()) == []
+
+
+def test_a_run_that_is_a_link_is_not_read(folder: Path) -> None:
+    with Store(folder / "a") as store:
+        store.begin(RUN, Header("1xA100-40GB", "whole-fifo", 1))
+    with Store(folder / "b") as store:
+        for target in ("run.json", "nothing"):
+            (folder / "b" / "run.json").symlink_to(folder / "a" / target)
+            with pytest.raises(InputError, match=r"run.json is not a plain file of gpuloom's"):
+                store.run()
+            (folder / "b" / "run.json").unlink()
+
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+
+
+@AS_ROOT
+def test_as_root_what_a_stranger_planted_is_refused(folder: Path) -> None:
+    """A planted run.json ran its commands as root."""
+    with Store(folder / "theirs") as store:
+        store.begin(RUN, Header("1xA100-40GB", "whole-fifo", 1))
+    os.chown(folder / "theirs" / "run.json", STRANGER, STRANGER)
+    with Store(folder / "theirs") as store, pytest.raises(InputError, match=f"belongs to user {STRANGER}"):
+        store.run()
+    os.chown(folder / "theirs", STRANGER, STRANGER)
+    with pytest.raises(InputError, match=f"belongs to user {STRANGER}: name a folder"), Store(folder / "theirs"):
+        pass
+    with pytest.raises(InputError, match=r"others can change .*theirs, and could put"), Store(folder / "theirs" / "in"):
+        pass
+    assert not (folder / "theirs" / "in").exists()
+
+
+@AS_ROOT
+def test_a_job_of_another_user_reaches_what_is_its_own_and_nothing_else() -> None:
+    account = Account("nobody", STRANGER, STRANGER, (STRANGER,), "/", "/bin/sh")
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o711)
+        store = Store(Path(name) / "state")
+        with store:
+            store.begin(RUN, Header("1xA100-40GB", "whole-fifo", 1))
+            launch = store.new_launch("a", 1, 1, None, account)
+            os.close(Output(-1, str(store.job_dir("a") / "out.log"), 1000, (account.uid, account.gid)).target)
+            other = store.new_launch("b", 1, 1, None)
+        script = """
+            touch "$1/job/progress" "$2/saved" && cat "$3/out.log" || exit 1
+            for path in "$1" "$3" "$4"; do ls "$path" && exit 2; touch "$path/new" && exit 3; done
+            for path in "$4/run.json" "$4/log.jsonl" "$4/lock" "$1/launch.json"; do cat "$path" && exit 4; done
+            ls "$5/job" && exit 5
+            mv "$2" "$3/gone" && exit 6
+            exit 0
+        """
+        words = [launch.folder, store.checkpoint_dir("a"), store.job_dir("a"), store.folder, other.folder]
+        command = ["sh", "-c", script, "sh", *map(str, words)]
+        done = subprocess.run(command, user=STRANGER, group=STRANGER, extra_groups=[], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        with Store(store.folder):  # its jobs may still live: the way stays open
+            assert mode(store.folder) == 0o711
+
+
+@AS_ROOT
+def test_output_is_not_appended_through_a_link(folder: Path) -> None:
+    path = str(folder / "out.log")
+    (folder / "treasure").write_text("gold")
+    (folder / "out.log").symlink_to(folder / "treasure")
+    with pytest.raises(OSError, match="symbolic links"):
+        Output(-1, path, 1000, (STRANGER, STRANGER))
+    assert (folder / "treasure").stat().st_uid == 0
+    (folder / "out.log").unlink()
+    for _ in range(2):  # by the second launch it is the user's
+        descriptor = Output(-1, path, 1000, (STRANGER, STRANGER)).target
+        os.write(descriptor, b"x")
+        os.close(descriptor)
+    assert (folder / "out.log").read_text() == "xx"
+    assert (mode(folder / "out.log"), (folder / "out.log").stat().st_uid) == (0o600, STRANGER)
+
+
+def test_a_run_of_an_earlier_version_is_read(folder: Path) -> None:
+    with Store(folder) as store:
+        store.begin(replace(RUN, jobs=(Job("a", command=("true",)),)), Header("1xA100-40GB", "whole-fifo", 1))
+        old = json.loads((folder / "run.json").read_text())
+        del old["owner_uid"]
+        del old["jobs"][0]["host"]
+        (folder / "run.json").write_text(json.dumps(old))
+        run = store.run()
+    assert run is not None
+    assert (run.owner_uid, run.jobs[0].host) == (None, NO_HOST_NEEDS)
+    assert same_work(run, run.jobs, "whole-fifo", 1, 1.0, owner_uid=7) is None
+    known = replace(run, owner_uid=8)
+    assert same_work(known, run.jobs, "whole-fifo", 1, 1.0, owner_uid=7) == "a work file of user 8"
 
 
 def test_a_launch_that_was_only_prepared_does_not_count(folder: Path) -> None:
@@ -144,63 +351,43 @@ def test_a_launch_that_was_only_prepared_does_not_count(folder: Path) -> None:
     assert not first.started
 
 
-def keep(folder: Path, *command: str) -> "subprocess.Popen[bytes]":
+def marked(folder: Path, program: str) -> "subprocess.Popen[bytes]":
+    """A process that carries the mark of this launch, and leads its session."""
     environment = os.environ | {processes.MARK: str(folder)}
-    return subprocess.Popen([*KEEPER, str(folder), *command], env=environment, start_new_session=True)
-
-
-def left(folder: Path) -> Exit:
-    found = json.loads((folder / "exit").read_text())
-    return Exit(found["code"], found["asked"])
-
-
-def test_the_keeper_writes_down_how_it_ended(folder: Path) -> None:
-    assert keep(folder, sys.executable, "-c", "raise SystemExit(7)").wait(10) == 7
-    assert left(folder) == Exit(7, asked=False)
-
-
-def test_a_launch_happens_once(folder: Path) -> None:
-    program = f"open({str(folder / 'ran')!r}, 'a').write('x')"
-    for _ in range(2):
-        assert keep(folder, sys.executable, "-c", program).wait(10) == 0
-    assert (folder / "ran").read_text() == "x"
-
-
-def test_sigterm_is_passed_on_once_and_remembered(folder: Path) -> None:
-    program = (
-        "import signal, sys, pathlib\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
-        f"pathlib.Path({str(folder / 'up')!r}).touch()\n"
-        "while True: signal.pause()\n"
-    )
-    keeper = keep(folder, sys.executable, "-c", program)
-    until((folder / "up").exists, "it is up")
-    assert len(processes.marked(folder)[folder]) == 2
-    keeper.send_signal(signal.SIGTERM)
-    assert keeper.wait(10) == 0
-    assert left(folder) == Exit(0, asked=True)
-    assert processes.marked(folder) == {}
+    return subprocess.Popen([sys.executable, "-c", program], env=environment, start_new_session=True)
 
 
 def test_everything_that_carries_the_mark_is_ended(folder: Path) -> None:
     program = "import subprocess, sys; subprocess.Popen(['sleep', '60'], start_new_session=True).wait()"
-    keeper = keep(folder, sys.executable, "-c", program)
-    until(lambda: len(processes.marked(folder).get(folder, [])) == 3, "its child is up")
-    assert processes.end(folder)
-    assert keeper.wait(10) == -signal.SIGKILL
-    assert not (folder / "exit").exists()
+    with marked(folder, program) as leader:
+        until(lambda: len(processes.marked(folder).get(folder, [])) == 2, "its child is up")
+        assert processes.leader(folder) == ProcessId(leader.pid, born_ticks(leader.pid) or 0)
+        assert processes.end(folder)
+        assert leader.wait(10) == -signal.SIGKILL
     assert processes.marked(folder) == {}
 
 
 def test_ended_means_gone_not_dying(folder: Path) -> None:
     """A process that dies gives its memory back first, and its environment with it; its files and GPU later."""
     program = f"import time; held = b'x' * (1 << 29); open({str(folder / 'up')!r}, 'w').close(); time.sleep(60)"
-    keeper = keep(folder, sys.executable, "-c", program)
-    until((folder / "up").exists, "it holds its memory")
-    found = processes.marked(folder)[folder]
-    assert processes.end(folder)
-    assert [process.lives for process in found] == [False, False]
-    keeper.wait(10)
+    with marked(folder, program):
+        until((folder / "up").exists, "it holds its memory")
+        found = processes.marked(folder)[folder]
+        assert processes.end(folder)
+        assert [process.lives for process in found] == [False]
+
+
+def test_a_process_whose_first_thread_has_ended_lives() -> None:
+    program = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=lambda: time.sleep(60)).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as process:
+        until(lambda: "State:\tZ" in Path(f"/proc/{process.pid}/status").read_text(), "its first thread has ended")
+        assert born_ticks(process.pid) is not None
+        process.kill()
+        until(lambda: born_ticks(process.pid) is None, "it is gone")
 
 
 def test_a_number_that_is_used_again_is_another_process() -> None:
@@ -214,3 +401,30 @@ def test_time_goes_on_where_the_log_ended() -> None:
     clock = Clock(origin_unix_s=4e9, pace=1e6)
     first = clock.now_s()
     assert clock.now_s() > first
+
+
+@pytest.mark.parametrize("text", ["{}", '{"code": null, "asked": 1}', '{"code": 1e999, "asked": 0}', "[]", "x", ""])
+def test_a_damaged_record_of_the_end_is_none(folder: Path, text: str) -> None:
+    launch = Store(folder).new_launch("a", 1, 1, None)
+    (launch.folder / "exit").write_text(text)
+    (launch.folder / "started").write_text(text)
+    assert launch.exit() is None
+    assert launch.keeper() is None
+
+
+def test_a_damaged_launch_is_named_and_others_files_are_passed_over(folder: Path) -> None:
+    store = Store(folder)
+    launch = store.new_launch("a", 1, 1, None)
+    (launch.folder.with_name("000001.bak")).mkdir()
+    assert store.last_launch("a") == launch
+    (launch.folder / "launch.json").write_text('{"start": "x"}')
+    with pytest.raises(InputError, match=r"launch.json: damaged"):
+        store.last_launch("a")
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(folder: Path) -> None:
+    folder.chmod(0o755)
+    (folder / "thesis.tex").touch()
+    with pytest.raises(InputError, match="has other files in it"), Store(folder):
+        pass
+    assert mode(folder) == 0o755

@@ -16,6 +16,8 @@ HERE = Path(__file__).parent
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 LIBRARY = ["nvml.c", "nvml_mig.c", "world.c"]
+WALLCLOCK = "libwallclock.so"
+"""For LD_PRELOAD: see `wallclock.c`."""
 
 
 class NoCompilerError(Exception):
@@ -37,7 +39,7 @@ def compile_c(sources: list[str], out: Path, *flags: str) -> None:
 
 
 def build() -> Path:
-    """A folder with libnvidia-ml.so.1, standinctl and the MPS tools, for LD_LIBRARY_PATH and PATH."""
+    """A folder with libnvidia-ml.so.1, standinctl, the MPS tools and the wall clock, for LD_LIBRARY_PATH and PATH."""
     sources = sorted(path for path in HERE.iterdir() if path.suffix in (".c", ".h") or path.name.startswith("mps_"))
     parts = [sys.executable.encode(), *(path.read_bytes() for path in (*sources, Path(__file__)))]
     digest = hashlib.sha256(b"".join(parts)).hexdigest()[:16]
@@ -48,6 +50,7 @@ def build() -> Path:
     soname = "libnvidia-ml.so.1"
     compile_c(LIBRARY, draft / soname, "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{soname}")
     compile_c(["standinctl.c", "world.c"], draft / "standinctl")
+    compile_c(["wallclock.c"], draft / WALLCLOCK, "-shared", "-fPIC", "-ldl")
     # Started by this very Python, not through `env`: it is quicker, and the process then has the tool's name.
     program = (HERE / "mps_control.py").read_text().replace("#!/usr/bin/env python3", f"#!{sys.executable} -IS", 1)
     for name in ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server"):

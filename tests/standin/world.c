@@ -125,7 +125,8 @@ int world_create(const struct world *world) {
     return done ? 0 : -1;
 }
 
-/* When a process was started, in clock ticks since boot; 0 if it is gone, or dead and not yet buried. */
+/* When a process was started, in clock ticks since boot; 0 if it is gone, or dead and not yet buried. One whose first
+ * thread has ended looks dead, but has others. */
 static unsigned long long birth(int pid) {
     char path[40], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -137,11 +138,12 @@ static unsigned long long birth(int pid) {
     /* The second field is the name in brackets and may hold anything: count from the last bracket. */
     char *field = strrchr(text, ')');
     char state = 0;
+    long threads = 0;
     unsigned long long born = 0;
-    if (!field || sscanf(field + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                         &state, &born) != 2)
+    if (!field || sscanf(field + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
+                         &state, &threads, &born) != 3)
         return 0;
-    return state == 'Z' || state == 'X' ? 0 : born;
+    return (state == 'Z' && threads <= 1) || state == 'X' ? 0 : born;
 }
 
 int process_lives(const struct process *process) { return process->pid > 0 && birth(process->pid) == process->born; }

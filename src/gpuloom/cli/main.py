@@ -70,8 +70,20 @@ def options(
     """Share GPUs at every time scale: decide, prove the decision on measured data, explain it."""
 
 
+def _fill_closed_descriptors() -> None:
+    """Whoever started us may have closed them: the next file that is opened must not become our standard output."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or open(1, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; ends with its exit code."""
+    _fill_closed_descriptors()
     try:
         app(args=arguments)
     except InputError as error:

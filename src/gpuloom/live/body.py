@@ -1,14 +1,15 @@
 """The local body: carries the engine's instructions out with real processes on this machine's GPUs, and tells it.
 
-One loop, one thread. Everything the engine is told is on disk before what it then instructs is carried out, so that a
-runner that is killed at any moment can be started again: see `recover`. Cuts and MPS commands are waited for.
+One loop, one thread, one turn a round: everything that could have happened is looked at, the policy is asked once, the
+turn is on disk, and only then what it instructs is carried out. So a runner that is killed at any moment can be started
+again: see `recover`. Cuts and MPS commands are waited for.
 """
 
 import heapq
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -18,13 +19,12 @@ from gpuloom.engine.events import (
     CutFailed,
     Event,
     GpuCut,
-    GpuLost,
-    GpuProbed,
-    GpuRestored,
     JobArrived,
+    JobCancelled,
     JobCompleted,
     JobCrashed,
     JobReported,
+    JobStalled,
     JobStarted,
     JobStopped,
 )
@@ -34,22 +34,53 @@ from gpuloom.engine.memory import recall
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
 from gpuloom.gpus.model import Layout
-from gpuloom.live import processes
 from gpuloom.live.clock import Clock
 from gpuloom.live.devices import DeviceError, Devices
-from gpuloom.live.jobs import Fate, LiveJob, ending
-from gpuloom.live.launch import start_keeper
-from gpuloom.live.probe import Predict, Rates, by_share, measure
-from gpuloom.live.store import Progress, Store
+from gpuloom.live.jobs import Fate, LiveJob, ending, has_stalled
+from gpuloom.live.keeper import NO_ROOM, NOT_WRITTEN
+from gpuloom.live.launch import Launcher, Left, kill, left_of
+from gpuloom.live.probe import Predict, by_share
+from gpuloom.live.probing import Probing
+from gpuloom.live.restoring import Restoring
+from gpuloom.live.store import Exit, Progress, Store
 from gpuloom.live.timing import Timing
 from gpuloom.work.model import NO_HINTS, Hints, Job
 
 
+class NoRoomError(Exception):
+    """The runner leaves, and could not write that down."""
+
+
+MOST_TRIES = 8
+"""So often a launch is tried again when the host refuses it, at longer and longer intervals: some 13 s in all."""
+STUBBORN_S = 5.0
+"""Real seconds after which somebody who does not die of SIGKILL is told of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """How a runner goes about it, and who hears of it."""
+
     timing: Timing
     working_dir: str
     predict: Predict = by_share
+    watch: Callable[[Event | Decision], None] | None = None
+    """Everything that happens."""
+    notice: Callable[[str], None] = lambda _: None
+    """What somebody should know who looks at the runner now."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """A launch that is wanted and has not happened yet: the one before is not gone, or there is no room on the disk."""
+
+    grants: Grants
+    share_pct: float | None
+    needs_room: bool = False
+    """The launch before failed for want of room on the disk."""
+    due_s: float = 0.0
+    tries: int = 0
+    """How often the host has refused."""
 
 
 class LocalBody:
@@ -59,63 +90,75 @@ class LocalBody:
         devices: Devices,
         store: Store,
         clock: Clock,
+        launcher: Launcher,
         settings: Settings,
-        watch: Callable[[Event | Decision], None] | None = None,
     ) -> None:
-        self.engine, self.devices, self.store, self.clock = engine, devices, store, clock
+        self.engine, self.devices, self.store, self.clock, self.launcher = engine, devices, store, clock, launcher
         self.timing, self.settings = settings.timing, settings
-        self.watch = watch
         self.jobs: dict[str, LiveJob] = {}
+        self.pending: dict[str, Pending] = {}
         self.wake_s: float | None = None
         self.interrupts = 0
         """How often somebody has asked the runner itself to stop; may be raised by a signal handler."""
         self.closing = False
+        self.probing, self.restoring = Probing(self), Restoring(self)
+        self._turn: list[Event] = []
+        self._out: list[Instruction] = []
         self._posted: deque[Callable[[], None]] = deque()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._counter = count()
         self._expected = 0
         """Jobs that have not been submitted yet."""
-        self._probes: dict[int, Generator[None, None, dict[str, Rates]]] = {}
-        self._probed_start: dict[str, int] = {}
-        """Which start of a job is being measured: one that crashed and came back elsewhere is not."""
-        self._restoring: set[int] = set()
+        self._said: set[str] = set()
 
     # ---- the loop ----------------------------------------------------------------------------------------------
 
     def expect(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
             self._expected += 1
-            self._at(job.submit_s, partial(self._arrive, job))
+            self.at(job.submit_s, partial(self._arrive, job))
 
     def run(self) -> None:
         """Until every job has ended, or nothing can happen any more, or the runner was asked to stop."""
-        while not self._is_over():
-            self.step()
-            if not self._posted:
-                time.sleep(self.timing.poll_real_s)
+        try:
+            while not self._is_over():
+                self.step()
+                if not self._posted:
+                    time.sleep(self.timing.poll_real_s)
+        except NoRoomError:
+            self.closing = True
 
     def step(self) -> None:
-        """Look once at everything that could have happened."""
+        """Look once at everything that could have happened: one turn."""
         if self.interrupts and not self.closing:
             self._close()
         if self.interrupts > 1:
             for job in self.jobs.values():
                 job.kill_at_s = 0.0
+        if self.wake_s is not None and self.wake_s <= self.now_s():
+            self._tick()
         while self._posted:
             self._posted.popleft()()
         for job in list(self.jobs.values()):
             self._look_at(job)
-        for gpu in list(self._probes):
-            self._advance(gpu)
-        if self.wake_s is not None and self.wake_s <= self.now_s():
-            self._tick(self.now_s())
+        self.probing.advance()
+        for job_id, pending in list(self.pending.items()):
+            if pending.due_s <= self.now_s():
+                self._try_launch(job_id)
         while self._agenda and self._agenda[0][0] <= self.now_s() and not self.closing:
             heapq.heappop(self._agenda)[2]()
+        self.commit()
 
     def _is_over(self) -> bool:
-        if self._posted or self.jobs or self._probes or (self.interrupts and not self.closing):
+        if self.interrupts > 2:  # whoever does not even die of SIGKILL is found again by --resume
+            return True
+        if self._posted or self.jobs or self.probing.active or (self.interrupts and not self.closing):
             return False
-        if self.closing or not (self._expected or self.engine.state.jobs):
+        if self.closing:
+            return True
+        if self.pending:
+            return False
+        if not (self._expected or self.engine.state.jobs):
             return True
         # Jobs that nobody runs, nothing to come: the policy has no place for them, and never will.
         return not self._agenda and self.wake_s is None
@@ -124,28 +167,61 @@ class LocalBody:
         return max(self.clock.now_s(), self.engine.state.now_s)
 
     def post(self, act: Callable[[], None]) -> None:
-        """Soon, but not in the middle of carrying out what the last event led to."""
+        """Soon, but not in the middle of carrying out what the last turn led to."""
         self._posted.append(act)
 
-    def _at(self, at_s: float, act: Callable[[], None]) -> None:
+    def at(self, at_s: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (at_s, next(self._counter), act))
 
     def tell(self, event: Event) -> None:
-        while self.wake_s is not None and self.wake_s <= event.at_s:
-            self._tick(event.at_s)  # first things first: the engine takes no event from the past
-        instructions = self.engine.turn((event,))
+        """The engine knows at once; what it instructs is carried out when the turn is on disk."""
+        self._out += self.engine.apply(event)
+        self._turn.append(event)
+
+    def commit(self) -> None:
+        """End the turn: ask the policy once, write all of it down, carry it out."""
+        if not self._turn:
+            return
+        instructions = self._out + self.engine.decide()
+        events, self._turn, self._out = self._turn, [], []
         decision = self.engine.decision
-        self.store.write((event,), decision, recall(self.engine.policy) if self.engine.asked else None)
-        if self.watch is not None:
-            self.watch(event)
-            if decision is not None:
-                self.watch(decision)
+        self._write(events, decision)
+        if self.settings.watch is not None:
+            for entry in (*events, *([] if decision is None else [decision])):
+                self.settings.watch(entry)
         for instruction in instructions:
             self._carry_out(instruction)
-        self._plan_restoring()
+        self.restoring.plan()
 
-    def _tick(self, now_s: float) -> None:
-        tick, self.wake_s = self.engine.due_round(now_s), None
+    def _write(self, events: list[Event], decision: Decision | None) -> None:
+        """On a full disk nothing is decided until there is room again; jobs go on meanwhile."""
+        memory = recall(self.engine.policy) if self.engine.asked else None
+        while True:
+            try:
+                self.store.write(events, decision, memory)
+                self._said.discard("full")
+                return
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                self.say("full", f"{self.store.folder}: no room on the disk; nothing is decided until there is")
+            if self.interrupts and self._has_left_without_a_word():
+                raise NoRoomError
+            time.sleep(self.timing.poll_real_s)
+
+    def _has_left_without_a_word(self) -> bool:
+        """Asked to stop, but nothing can be written down: stop the jobs all the same. `recover` finds them so."""
+        for job in self.jobs.values():
+            if job.kill_at_s is None:
+                self.ask_to_leave(job, save=True)
+            if self.interrupts > 1 or job.kill_at_s is None or job.kill_at_s <= self.now_s():
+                kill(job.launch)
+        gone = all(job.keeper_has_gone() and left_of(job.launch) is Left.NOBODY for job in self.jobs.values())
+        return gone or self.interrupts > 2
+
+    def _tick(self) -> None:
+        """After a pause one round is enough: those that were missed are not caught up."""
+        tick, self.wake_s = self.engine.due_round(self.now_s()), None
         if tick is not None:
             self.tell(tick)
 
@@ -154,46 +230,81 @@ class LocalBody:
         hints = Hints(length_s=job.estimate_s) if "length_s" in self.engine.policy.told else NO_HINTS
         self.tell(JobArrived(self.now_s(), "submitted", job, hints))
 
+    def say(self, about: str, text: str) -> None:
+        """Once, until it is over."""
+        if about not in self._said:
+            self._said.add(about)
+            self.settings.notice(text)
+
     # ---- instructions ------------------------------------------------------------------------------------------
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case Start():
-                if not self.closing:
-                    self.start(instruction.job_id, instruction.grants)
+                self.start(instruction.job_id, instruction.grants)
             case Stop():
                 self._stop(instruction)
             case Cut():
                 if not self.closing:
                     self._cut(instruction)
             case Probe():
-                self.probe(instruction.gpu, instruction.job_ids)
+                self.probing.begin(instruction.gpu, instruction.job_ids)
             case WakeAt():
                 self.wake_s = instruction.at_s
             case GiveUp():
-                processes.end(self.store.job_dir(instruction.job_id))
+                self.pending.pop(instruction.job_id, None)
 
-    def start(self, job_id: str, grants: Grants) -> None:
-        """Launch the job for the engine's latest start of it."""
+    def start(self, job_id: str, grants: Grants, share_pct: float | None = None, *, needs_room: bool = False) -> None:
+        """Launch the job for the engine's latest start of it, as soon as that can be."""
+        if not self.closing:
+            self.pending[job_id] = Pending(grants, share_pct, needs_room)
+            self._try_launch(job_id)
+
+    def _try_launch(self, job_id: str) -> None:
+        """Never two at once: the launch before has to be gone, and that has to be certain."""
+        pending, view = self.pending[job_id], self.engine.state.jobs.get(job_id)
+        if self.closing or view is None or view.phase not in (Phase.STARTING, Phase.RUNNING):
+            del self.pending[job_id]
+            return
+        last = self.store.last_launch(job_id)
+        left = Left.NOBODY if last is None else left_of(last) if last.forestall() else Left.SOMEBODY
+        if left is Left.SOMEBODY:
+            self._try_later(job_id, f"job {job_id} waits: processes of its last launch are still there")
+            return
+        if pending.needs_room and not self.store.has_room():
+            self._try_later(job_id, f"job {job_id} waits: no room on the disk of {self.store.folder}")
+            return
+        del self.pending[job_id]
+        if left is Left.UNKNOWN:
+            self.post(partial(self._lost_sight, job_id))
+            return
         try:
-            self.jobs[job_id] = self._launch(job_id, grants, None)
-        except (DeviceError, OSError) as error:
+            device = self.devices.environment(pending.grants, pending.share_pct)
+            launch, child = self.launcher.start(view.job, view.starts, device, pending.share_pct)
+        except (DeviceError, OSError, ValueError) as error:
+            if isinstance(error, OSError) and (error.errno in NO_ROOM or pending.tries < MOST_TRIES):
+                pending.tries += error.errno not in NO_ROOM  # the host may be itself again in a moment
+                self.pending[job_id] = pending
+                self._try_later(job_id, f"job {job_id} waits: {error}")
+                return
             self._release_devices()
             self.post(partial(self._crashed, job_id, f"cannot be launched: {error}"))
+            return
+        self._said.discard(job_id)
+        keeper = ProcessId(child.pid, born_ticks(child.pid) or 0)
+        up_by_s = self.now_s() + self.timing.up_s
+        self.jobs[job_id] = LiveJob(job_id, pending.grants, launch, keeper, child, up_by_s=up_by_s)
 
-    def _launch(self, job_id: str, grants: Grants, share_pct: float | None) -> LiveJob:
-        view, last = self.engine.state.jobs[job_id], self.store.last_launch(job_id)
-        processes.end(self.store.job_dir(job_id))  # never two at once, whatever happened before
-        device = self.devices.environment(grants, share_pct)
-        number = 1 if last is None else last.number + 1
-        launch = self.store.new_launch(job_id, number, view.starts, share_pct)
-        child = start_keeper(self.store, launch, view.job, device, self.settings.working_dir, self.clock.pace)
-        process = ProcessId(child.pid, born_ticks(child.pid) or 0)
-        return LiveJob(job_id, grants, launch, process, child, up_by_s=self.now_s() + self.timing.up_s)
+    def _try_later(self, job_id: str, why: str) -> None:
+        pending = self.pending[job_id]
+        real_s = max(self.timing.poll_real_s, 0.05 * 2**pending.tries if pending.tries else 0.0)
+        pending.due_s = self.now_s() + self.clock.pace * real_s
+        self.say(job_id, why)
 
     def _stop(self, stop: Stop) -> None:
         job = self.jobs.get(stop.job_id)
         if job is None:
+            self.pending.pop(stop.job_id, None)
             self.post(partial(self._stopped, stop.job_id, "it had no process"))
             return
         job.stopping = True
@@ -202,13 +313,14 @@ class LocalBody:
     def ask_to_leave(self, job: LiveJob, *, save: bool) -> None:
         deadline_s = self.now_s() + self.timing.grace_s if save else 0.0
         job.kill_at_s = deadline_s if job.kill_at_s is None else min(job.kill_at_s, deadline_s)
-        if save and job.process is not None:
-            job.process.signal(signal.SIGTERM)
+        if save and job.keeper is not None:
+            job.keeper.signal(signal.SIGTERM)
+            job.keeper.signal(signal.SIGCONT)  # one that is stopped hears nothing else
 
     def _cut(self, cut: Cut) -> None:
         layout, reason = self.devices.cut(cut.gpu, cut.target)
         if layout is None:
-            act = partial(self._gpu_lost, cut.gpu, reason or "it does not answer")
+            act = partial(self.restoring.lost, cut.gpu, reason or "it does not answer")
         elif reason is None:
             act = partial(self._after_cut, GpuCut, "cut", cut.gpu, layout)
         else:
@@ -221,20 +333,46 @@ class LocalBody:
     # ---- jobs --------------------------------------------------------------------------------------------------
 
     def _look_at(self, job: LiveJob) -> None:
-        if job.has_ended():
-            self.ended(job)
+        if job.keeper_has_gone():
+            self._look_at_what_is_left(job)
             return
         if job.kill_at_s is not None and job.kill_at_s <= self.now_s():
-            job.killed = True
-            processes.end(job.launch.folder)
+            self._kill(job)
             return
         progress = job.launch.progress()
         if not job.up and (progress is not None or self.now_s() >= job.up_by_s):
             job.up = True
             if self.engine.state.jobs[job.id].phase is Phase.STARTING:
                 self.tell(JobStarted(self.now_s(), "it reports" if progress else "its process is up", job.id))
-        if progress is not None and job.id in self.jobs:
+        if progress is not None:
+            job.notice(progress, self.now_s())
             self._measure(job, progress)
+        self._look_for_a_stall(job)
+
+    def _kill(self, job: LiveJob) -> None:
+        job.killed = True
+        kill(job.launch)
+        if job.killed_real_s is None:
+            job.killed_real_s = time.monotonic()
+        if time.monotonic() - job.killed_real_s >= STUBBORN_S:
+            self._say_stubborn(job)
+
+    def _say_stubborn(self, job: LiveJob) -> None:
+        self.say(f"stubborn {job.id}", f"job {job.id}: its processes do not die; its device is not free until they do")
+
+    def _look_at_what_is_left(self, job: LiveJob) -> None:
+        job.oom_kills = max(job.oom_kills, job.launch.oom_kills())
+        match left_of(job.launch):
+            case Left.NOBODY:
+                self.ended(job)
+            case Left.SOMEBODY:
+                if job.killed_real_s is None:
+                    job.killed_real_s = time.monotonic()
+                if time.monotonic() - job.killed_real_s >= STUBBORN_S:
+                    self._say_stubborn(job)
+            case Left.UNKNOWN:
+                del self.jobs[job.id]
+                self._lost_sight(job.id)
 
     def _measure(self, job: LiveJob, progress: Progress) -> None:
         """Tell how fast a job is that has one device for itself."""
@@ -245,14 +383,30 @@ class LocalBody:
             report = Report(self.now_s(), progress=float(progress.step), batches_per_s=rate)
             self.tell(JobReported(report.at_s, "report", job.id, report))
 
-    def ended(self, job: LiveJob) -> None:
-        """Its process is gone."""
-        self.jobs.pop(job.id, None)
-        processes.end(job.launch.folder)
-        fate, cause = ending(job, job.launch.exit(), self.timing.grace_s)
-        if fate is Fate.COMES_BACK:
-            self._come_back(job)
+    def _look_for_a_stall(self, job: LiveJob) -> None:
+        host = self.engine.state.jobs[job.id].job.host
+        if job.stopping or job.stall_told or not has_stalled(job, self.now_s(), host.stall_s):
             return
+        job.stall_told = True
+        self.tell(JobStalled(self.now_s(), f"it has reported nothing new for {host.stall_s:g} s", job.id))
+        if host.restart_stalled:
+            job.restarting = True
+            self.ask_to_leave(job, save=True)
+
+    def ended(self, job: LiveJob) -> None:
+        """Nobody of it is left."""
+        self.jobs.pop(job.id, None)
+        self._said -= {job.id, f"stubborn {job.id}"}
+        left = job.launch.exit()
+        fate, cause = ending(job, left, self.timing.grace_s)
+        if fate is Fate.CRASHED and self._is_nobodys_fault(job, left):
+            self.start(job.id, job.grants, job.launch.share_pct, needs_room=True)
+            return
+        if fate is Fate.COMES_BACK:
+            self.start(job.id, job.grants, job.next_share_pct)
+            return
+        if left is None:
+            cause = job.launch.trouble() or cause
         self._release_devices()
         match fate:
             case Fate.COMPLETED:
@@ -262,12 +416,15 @@ class LocalBody:
             case Fate.CRASHED:
                 self._crashed(job.id, cause)
 
-    def _come_back(self, job: LiveJob) -> None:
-        try:
-            self.jobs[job.id] = self._launch(job.id, job.grants, job.next_share_pct)
-        except (DeviceError, OSError) as error:
-            self._release_devices()
-            self._crashed(job.id, f"cannot be launched: {error}")
+    def _is_nobodys_fault(self, job: LiveJob, left: Exit | None) -> bool:
+        """The machine was restarted, or there was no room on the disk: the job is launched again, when there is."""
+        if left is None and job.launch.before_boot:
+            return True
+        not_written = job.child is not None and job.child.poll() == NOT_WRITTEN
+        if (left is None or left.room) and not not_written and self.store.has_room():
+            return False
+        self.say("full", f"{self.store.folder}: no room on the disk; job {job.id} is launched again when there is")
+        return True
 
     # A launch that failed and a stop that came meanwhile are both answered; whichever is later has nothing to say.
 
@@ -281,80 +438,25 @@ class LocalBody:
         if view is not None and view.phase is not Phase.WAITING and job_id not in self.jobs:
             self.tell(JobCrashed(self.now_s(), cause, job_id))
 
+    def _lost_sight(self, job_id: str) -> None:
+        """It must not be launched again: its processes may still be there, and nobody can tell."""
+        if job_id in self.engine.state.jobs:
+            cause = "its keeper was killed, and without cgroups nobody can tell whether its processes have ended: look"
+            self.tell(JobCancelled(self.now_s(), f"{cause} for them by hand, then run it again", job_id))
+            self.post(partial(self._stopped, job_id, "lost sight of"))
+
     def _release_devices(self) -> None:
         """A device that nobody shares any more needs no MPS daemon, and could not be cut with one."""
-        used = {grant.device for job in self.jobs.values() for grant in job.grants if grant.share_pct < 100}
+        held = [*(job.grants for job in self.jobs.values()), *(launch.grants for launch in self.pending.values())]
+        used = {grant.device for grants in held for grant in grants if grant.share_pct < 100}
         for device in self.devices.shared():
             if device not in used:
                 self.devices.stop_sharing(device)
 
-    # ---- probing -----------------------------------------------------------------------------------------------
-
-    def probe(self, gpu: int, job_ids: tuple[str, ...]) -> None:
-        self._probed_start |= {job_id: self.engine.state.jobs[job_id].starts for job_id in job_ids}
-        self._probes[gpu] = measure(self, job_ids, self.timing.level_s)
-
-    def _advance(self, gpu: int) -> None:
-        try:
-            next(self._probes[gpu])
-        except StopIteration as done:
-            del self._probes[gpu]
-            self._probed(gpu, done.value)
-
-    def _probed(self, gpu: int, rates: dict[str, Rates]) -> None:
-        there = {job_id: view.job for job_id in rates if (view := self.engine.state.jobs.get(job_id)) is not None}
-        model = self.engine.state.cluster.gpus[gpu].model
-        found = self.settings.predict(list(there.values()), [rates[job_id] for job_id in there], model)
-        estimates = dict(zip(there, found, strict=True))
-        self.tell(GpuProbed(self.now_s(), "probed under MPS", gpu, estimates))
-        for job_id in rates:
-            job = self.jobs.get(job_id)
-            if job is not None and not job.stopping and job.launch.share_pct is not None:
-                self.relaunch(job_id, None)  # it stays: with the share that it was granted
-
-    def relaunch(self, job_id: str, share_pct: float | None) -> None:
-        job = self.jobs[job_id]
-        job.next_share_pct, job.up = share_pct, False
-        self.ask_to_leave(job, save=True)
-
-    def is_there(self, job_id: str) -> bool:
-        job = self.jobs.get(job_id)
-        return job is not None and not job.stopping and job.launch.start == self._probed_start.get(job_id)
-
-    def is_up(self, job_id: str) -> bool:
-        job = self.jobs[job_id]
-        return job.up and job.kill_at_s is None
-
-    def progress(self, job_id: str) -> Progress | None:
-        return self.jobs[job_id].launch.progress()
-
-    # ---- GPUs that are lost, and giving them back ----------------------------------------------------------------
-
-    def _gpu_lost(self, gpu: int, cause: str) -> None:
-        self.tell(GpuLost(self.now_s(), cause, gpu))
-
-    def _plan_restoring(self) -> None:
-        if self.closing:
-            return
-        for gpu, view in self.engine.state.gpus.items():
-            if view.lost and gpu not in self._restoring:
-                self._restoring.add(gpu)
-                self._at(self.now_s() + self.timing.restore_s, partial(self.restore, gpu))
-
-    def restore(self, gpu: int) -> None:
-        """Take a GPU into service again, if it answers and can be made uncut, as the engine expects it then."""
-        self._restoring.discard(gpu)
-        if not self.engine.state.gpus[gpu].lost:
-            return
-        if not any(grant.gpu == gpu for job in self.jobs.values() for grant in job.grants):
-            reason = self.devices.clear(gpu)
-            if reason is None:
-                self.tell(GpuRestored(self.now_s(), "it answers again", gpu))
-        self._plan_restoring()
-
     def _close(self) -> None:
         """Stop everything with a checkpoint. To the engine every GPU is lost, until the run goes on."""
         self.closing = True
-        self._probes.clear()
+        self.pending.clear()
+        self.probing.clear()
         for gpu in self.engine.state.gpus:
-            self._gpu_lost(gpu, "the runner was asked to stop")
+            self.restoring.lost(gpu, "the runner was asked to stop")

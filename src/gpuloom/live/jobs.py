@@ -1,4 +1,8 @@
-"""A job that has a process: how fast it is, and what its end means. Decides nothing about it."""
+"""A job that has a process: how fast it is, whether it still says anything, and what its end means. Decides nothing.
+
+No speed comes from the wall clock, which can be set: it comes from the kernel's monotonic clock, as the job reports it,
+or else as the runner had it when it first saw each step.
+"""
 
 import signal
 import subprocess
@@ -9,9 +13,6 @@ from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.host.processes import ProcessId
 from gpuloom.live.store import Exit, Launch, Progress
 
-_WENT = (0, -signal.SIGTERM, -signal.SIGKILL)
-"""Exit codes of a job that left because it was asked to."""
-
 
 @dataclass(slots=True)
 class LiveJob:
@@ -20,8 +21,8 @@ class LiveJob:
     id: str
     grants: Grants
     launch: Launch
-    process: ProcessId | None
-    """Its keeper; None if that has ended before anybody looked."""
+    keeper: ProcessId | None
+    """None if that has ended before anybody looked."""
     child: "subprocess.Popen[bytes] | None" = None
     """Only if this very runner launched it."""
     stopping: bool = False
@@ -32,28 +33,78 @@ class LiveJob:
     up_by_s: float = 0.0
     kill_at_s: float | None = None
     killed: bool = False
+    killed_real_s: float | None = None
+    """When it was first killed, by the monotonic clock."""
+    restarting: bool = False
+    """It had stalled, and was asked to leave for that."""
+    oom_kills: int = 0
+    """Processes of it that the kernel ended for want of memory."""
+    heard: Progress | None = None
+    """Its last report."""
+    heard_at_s: float = 0.0
+    """When that was seen first."""
+    step_at_s: float | None = None
+    """When its step was seen first; None if it may have been done long before anybody looked."""
+    stall_told: bool = False
+    """That it has stalled has been told, and nothing was heard since."""
     seen: Progress | None = None
     """The report from which its speed is measured next."""
-    seen_at_s: float = 0.0
+    seen_step_at_s: float | None = None
+    """`step_at_s` of that report."""
+    measured_at_s: float = 0.0
 
-    def has_ended(self) -> bool:
+    def keeper_has_gone(self) -> bool:
         if self.child is not None:
             return self.child.poll() is not None
-        return self.process is None or not self.process.lives
+        return self.keeper is None or not self.keeper.lives
+
+    def notice(self, progress: Progress, now_s: float) -> None:
+        """Its report as it is now, looked at as often as there is time: what is new came just now."""
+        if progress == self.heard:
+            return
+        if self.heard is None or progress.step != self.heard.step:
+            self.step_at_s = None if self.heard is None else now_s
+        self.heard, self.heard_at_s, self.stall_told = progress, now_s, False
 
     def batches_per_s(self, progress: Progress, now_s: float, every_s: float, pace: float) -> float | None:
         """Since the last time that this was told; None if it is too early, or has nothing to say."""
-        if self.seen is None:
-            self.seen, self.seen_at_s = progress, now_s
+        self.notice(progress, now_s)
+        if self.seen is None or progress.step < self.seen.step:
+            self._measure_from(progress, now_s)
             return None
-        passed_s = progress.at_unix_s - self.seen.at_unix_s
-        if now_s - self.seen_at_s < every_s or passed_s <= 0 or progress.step <= self.seen.step:
+        if progress.step == self.seen.step:
             return None
-        rate = (progress.step - self.seen.step) / passed_s / pace
-        if not 0 < rate < float("inf"):
+        passed_s = self._passed_s(self.seen, progress, pace)
+        if passed_s is None or passed_s < 0:  # it cannot be measured from there
+            self._measure_from(progress, now_s)
             return None
-        self.seen, self.seen_at_s = progress, now_s
-        return rate
+        if now_s - self.measured_at_s < every_s or passed_s == 0:
+            return None
+        rate = (progress.step - self.seen.step) / passed_s
+        self._measure_from(progress, now_s)
+        return rate if 0 < rate < float("inf") else None
+
+    def _measure_from(self, progress: Progress, now_s: float) -> None:
+        self.seen, self.seen_step_at_s, self.measured_at_s = progress, self.step_at_s, now_s
+
+    def _passed_s(self, before: Progress, after: Progress, pace: float) -> float | None:
+        """Of the engine's seconds, between two steps."""
+        if before.at_monotonic_s is not None and after.at_monotonic_s is not None:
+            return (after.at_monotonic_s - before.at_monotonic_s) * pace
+        if self.seen_step_at_s is None or self.step_at_s is None:
+            return None
+        return self.step_at_s - self.seen_step_at_s
+
+
+def has_stalled(job: LiveJob, now_s: float, stall_s: float | None) -> bool:
+    """Whether a job that works, as far as anybody knows, has had nothing new to say for so long (None: nobody minds).
+
+    One that never reports is taken to work from `up_by_s` on. One that was asked to leave has its grace time instead.
+    """
+    if stall_s is None or job.kill_at_s is not None or (job.heard is None and not job.up):
+        return False
+    since_s = job.up_by_s if job.heard is None else job.heard_at_s
+    return now_s - since_s >= stall_s
 
 
 class Fate(Enum):
@@ -71,16 +122,20 @@ def ending(job: LiveJob, left: Exit | None, grace_s: float) -> tuple[Fate, str]:
     if left is not None and left.code == 0 and not left.asked:
         return Fate.COMPLETED, "done"
     if job.stopping:
-        return _left(job, left, grace_s)
-    if job.killed or (job.kill_at_s is not None if left is None else left.asked and left.code in _WENT):
+        return Fate.STOPPED, _left(job, left, grace_s)
+    if job.oom_kills and (left is None or left.code != 0):
+        return Fate.CRASHED, "out of memory on the host: the kernel killed it"
+    if job.restarting:
+        return Fate.CRASHED, "it had stalled, and was stopped to be started again"
+    if job.killed or (job.kill_at_s is not None if left is None else left.asked):
         return Fate.COMES_BACK, "another share"
     return Fate.CRASHED, "its processes were killed" if left is None else f"exit code {left.code}"
 
 
-def _left(job: LiveJob, left: Exit | None, grace_s: float) -> tuple[Fate, str]:
+def _left(job: LiveJob, left: Exit | None, grace_s: float) -> str:
+    """Of one that was asked to. Launchers (torchrun, accelerate) leave with any code then: that is no crash."""
     if job.killed or left is None:
-        waited = job.killed and job.kill_at_s
-        return Fate.STOPPED, f"killed {grace_s:g} s after SIGTERM" if waited else "killed"
-    if left.code in _WENT:
-        return Fate.STOPPED, "checkpointed" if left.code == 0 else "ended by SIGTERM without saving"
-    return Fate.CRASHED, f"exit code {left.code} when asked to stop"
+        return f"killed {grace_s:g} s after SIGTERM" if job.killed and job.kill_at_s else "killed"
+    if left.code == 0:
+        return "checkpointed"
+    return "ended by SIGTERM" if left.code == -signal.SIGTERM else f"exit code {left.code} after SIGTERM"

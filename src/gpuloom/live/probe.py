@@ -2,10 +2,13 @@
 
 A client's share is read when it creates its CUDA context and cannot be changed later, so every level is a restart from
 a checkpoint (MISO, SoCC'22, section 4: levels 100, 50 and 14 % for everybody at once). What is measured is what the
-jobs report: batches done, with the time. A job that reports nothing is measured as nothing.
+jobs report: batches done, with the time on the monotonic clock, or else with the time at which each was seen here. In
+which of the two does not matter: only the ratios between a job's levels count. A job that reports nothing is measured
+as nothing.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -50,12 +53,14 @@ def measure(subjects: Subjects, job_ids: Sequence[str], level_s: float) -> Gener
             subjects.relaunch(job_id, level_pct)
         while not all(map(subjects.is_up, _there(subjects, job_ids))):
             yield
-        began = {job_id: subjects.progress(job_id) for job_id in _there(subjects, job_ids)}
+        watched = {job_id: _Watched() for job_id in _there(subjects, job_ids)}
         until_s = subjects.now_s() + level_s
+        _look(subjects, watched)
         while subjects.now_s() < until_s:
             yield
+            _look(subjects, watched)
         for job_id in _there(subjects, job_ids):
-            rate = _rate(began.get(job_id), subjects.progress(job_id))
+            rate = watched[job_id].rate() if job_id in watched else None
             if rate is not None:
                 rates[job_id][level_pct] = rate
     return {job_id: rates[job_id] for job_id in _there(subjects, job_ids)}
@@ -65,11 +70,40 @@ def _there(subjects: Subjects, job_ids: Sequence[str]) -> list[str]:
     return [job_id for job_id in job_ids if subjects.is_there(job_id)]
 
 
-def _rate(before: Progress | None, after: Progress | None) -> float | None:
-    """By the job's own clock: when a report is read says nothing about when the batch was done."""
-    if before is None or after is None or after.at_unix_s <= before.at_unix_s or after.step <= before.step:
-        return None
-    return (after.step - before.step) / (after.at_unix_s - before.at_unix_s)
+@dataclass(slots=True)
+class _Watched:
+    """What one job reports during one level."""
+
+    began: Progress | None = None
+    """The first report that was found: its batch may have been done long before."""
+    first: tuple[Progress, float] | None = None
+    """The first that came while we looked, and when."""
+    last: tuple[Progress, float] | None = None
+
+    def see(self, progress: Progress, now_s: float) -> None:
+        if self.began is None:
+            self.began = progress
+        elif progress.step != (self.began if self.last is None else self.last[0]).step:
+            self.last = progress, now_s
+            self.first = self.first or self.last
+
+    def rate(self) -> float | None:
+        """Batches a second; None if too few were seen."""
+        if self.began is None or self.first is None or self.last is None:
+            return None
+        if self.began.at_monotonic_s is not None and self.last[0].at_monotonic_s is not None:
+            before, passed_s = self.began, self.last[0].at_monotonic_s - self.began.at_monotonic_s
+        else:
+            before, passed_s = self.first[0], self.last[1] - self.first[1]
+        done = self.last[0].step - before.step
+        return done / passed_s if done > 0 and passed_s > 0 else None
+
+
+def _look(subjects: Subjects, watched: Mapping[str, _Watched]) -> None:
+    for job_id in _there(subjects, list(watched)):
+        progress = subjects.progress(job_id)
+        if progress is not None:
+            watched[job_id].see(progress, subjects.now_s())
 
 
 def by_share(jobs: Sequence[Job], rates: Sequence[Rates], model: GpuModel) -> list[Estimates]:

@@ -7,6 +7,7 @@ it could write anything down still finds its jobs, and never somebody else's.
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
@@ -32,6 +33,15 @@ def marked(under: Path) -> dict[Path, list[ProcessId]]:
     return found
 
 
+def leader(folder: Path) -> ProcessId | None:
+    """Of a launch's processes the one that leads its session: its keeper."""
+    for process in marked(folder).get(folder, []):
+        with suppress(ProcessLookupError):
+            if os.getsid(process.pid) == process.pid:
+                return process
+    return None
+
+
 def end(under: Path, timeout_s: float = 5.0) -> bool:
     """Kill every process of the launches in this folder; whether they are gone."""
     deadline = time.monotonic() + timeout_s
@@ -42,8 +52,8 @@ def end(under: Path, timeout_s: float = 5.0) -> bool:
         dying = {process for process in dying.union(alive) if process.lives}
         if not dying:
             return True
-        if time.monotonic() > deadline:
-            return False
         for process in alive:
             process.signal(signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.002)

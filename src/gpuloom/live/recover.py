@@ -4,14 +4,11 @@ Living jobs are adopted. Of the others their keepers have written down how they 
 is begun; what was begun and not finished (a cut, a probe) is answered with what the hardware shows, or done again.
 """
 
-import os
 from contextlib import suppress
 from functools import partial
 
 from gpuloom.contract.view import JobView, Phase
 from gpuloom.engine.events import GpuCut, GpuLost, GpuRestored, JobStopped
-from gpuloom.gpus.host.processes import ProcessId
-from gpuloom.live import processes
 from gpuloom.live.body import LocalBody
 from gpuloom.live.devices import DeviceError
 from gpuloom.live.jobs import LiveJob
@@ -21,30 +18,30 @@ ACTIVE = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
 
 
 def recover(body: LocalBody) -> None:
-    """Bring a body whose engine was replayed from the log into agreement with this machine."""
+    """Bring a body whose engine was rebuilt from the log into agreement with this machine."""
     state = body.engine.state
     # As the log left them: what we tell the engine below must not be mistaken for the past.
     before = {job_id: view for job_id, view in state.jobs.items() if view.phase in ACTIVE}
     body.wake_s = state.next_wake_s
-    _adopt_the_living(body, before)
+    _adopt(body, before)
     body.devices.stop_stray_daemons(body.devices.shared())
     for gpu in state.gpus:
         _look_for_what_is_gone(body, gpu)
     for job_id, view in before.items():
         if job_id not in body.jobs and job_id in state.jobs and state.jobs[job_id].phase is view.phase:
-            _settle_the_dead(body, view)
+            _begin_what_was_not(body, view)
     for gpu in state.gpus:
         _finish_what_was_begun(body, gpu)
+    body.commit()
 
 
-def _adopt_the_living(body: LocalBody, views: dict[str, JobView]) -> None:
-    alive = processes.marked(body.store.jobs_dir)
+def _adopt(body: LocalBody, views: dict[str, JobView]) -> None:
+    """Every launch that began, living or dead: the loop finds out which. Whoever nobody knows is ended."""
     for job_id, view in views.items():
         launch = _current(body, view)
-        keeper = None if launch is None else _keeper(alive.get(launch.folder, []))
-        if launch is None or keeper is None:
+        if launch is None or (launch.forestall() and not launch.started):
             continue
-        job = LiveJob(job_id, view.held, launch, keeper, up=view.phase is Phase.RUNNING)
+        job = LiveJob(job_id, view.held, launch, launch.keeper(), up=view.phase is Phase.RUNNING)
         job.up_by_s = body.now_s() + body.timing.up_s
         body.jobs[job_id] = job
         if view.phase is Phase.STOPPING:
@@ -53,9 +50,9 @@ def _adopt_the_living(body: LocalBody, views: dict[str, JobView]) -> None:
         for grant in view.held:
             with suppress(DeviceError):  # then its daemon is ended as a stray, and the job crashes and comes back
                 body.devices.adopt(grant)
-        del alive[launch.folder]
-    for folder in alive:  # nobody the log knows: a keeper was killed, or its job is over
-        processes.end(folder)
+    known = {job.launch.group.path for job in body.jobs.values() if job.launch.group is not None}
+    for group in body.launcher.strays(known):
+        group.kill()
 
 
 def _current(body: LocalBody, view: JobView) -> Launch | None:
@@ -64,22 +61,8 @@ def _current(body: LocalBody, view: JobView) -> Launch | None:
     return launch if launch is not None and launch.start == view.starts else None
 
 
-def _keeper(alive: list[ProcessId]) -> ProcessId | None:
-    """Of a launch's processes the one that leads its session."""
-    for process in alive:
-        try:
-            if os.getsid(process.pid) == process.pid:
-                return process
-        except ProcessLookupError:
-            continue
-    return None
-
-
-def _settle_the_dead(body: LocalBody, view: JobView) -> None:
-    launch = _current(body, view)
-    if launch is not None and launch.started:
-        body.ended(LiveJob(view.id, view.held, launch, None, stopping=view.phase is Phase.STOPPING))
-    elif view.phase is Phase.STOPPING:
+def _begin_what_was_not(body: LocalBody, view: JobView) -> None:
+    if view.phase is Phase.STOPPING:
         body.tell(JobStopped(body.now_s(), "it had not been launched", view.id))
     else:
         body.start(view.id, view.held)
@@ -88,8 +71,10 @@ def _settle_the_dead(body: LocalBody, view: JobView) -> None:
 def _look_for_what_is_gone(body: LocalBody, gpu: int) -> None:
     """A GPU without instances that it should have (after a reboot) is one that was lost and is back, uncut."""
     view = body.engine.state.gpus[gpu]
+    if gpu in body.engine.state.left:
+        return
     if view.lost:
-        body.post(partial(body.restore, gpu))
+        body.post(partial(body.restoring.restore, gpu))
         return
     layout = body.devices.look(gpu)
     if layout is not None and (view.cutting or set(view.actual) <= set(layout)):
@@ -108,4 +93,4 @@ def _finish_what_was_begun(body: LocalBody, gpu: int) -> None:
         body.tell(GpuCut(body.now_s(), "found after the runner was killed", gpu, layout))
     view = body.engine.state.gpus[gpu]
     if view.probing:
-        body.probe(gpu, view.tenants)
+        body.probing.begin(gpu, view.tenants)

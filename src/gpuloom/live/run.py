@@ -1,31 +1,44 @@
 """One run of a list of jobs on this machine: begin it or go on with it, and give the GPUs back at the end."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
 from gpuloom.contract.policy import Policy
-from gpuloom.engine.events import CutFailed, Event, GpuLeft, GpuLost, JobArrived, JobCompleted, JobCrashed, PolicyReset
+from gpuloom.engine.events import (
+    CutFailed,
+    GpuLeft,
+    GpuLost,
+    JobArrived,
+    JobCancelled,
+    JobCompleted,
+    JobCrashed,
+    PolicyReset,
+)
 from gpuloom.engine.feasible import why_too_large
 from gpuloom.engine.log import Header, read
-from gpuloom.engine.machine import Decision, Engine
+from gpuloom.engine.machine import Engine
 from gpuloom.engine.recovery import recover as recover_engine
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster, describe
+from gpuloom.gpus.host.cgroups import Home, NoCgroups
 from gpuloom.gpus.host.cutter import Cutter
+from gpuloom.gpus.host.homes import find_home, key_of, leave_home
 from gpuloom.gpus.host.mps import why_unusable
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.live.body import LocalBody, Settings
 from gpuloom.live.clock import Clock
 from gpuloom.live.devices import Devices, insist
+from gpuloom.live.launch import Launcher, limits_of
 from gpuloom.live.recover import recover
 from gpuloom.live.store import Run, Store, same_work
+from gpuloom.live.users import accounts_of, closed_to, why_not_shared
 from gpuloom.policies.registry import make_policy
 from gpuloom.work.model import Job, Kind
-
-Watch = Callable[[Event | Decision], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +51,8 @@ class Wish:
     pace: float = 1.0
     gpus: tuple[int, ...] | None = None
     """The host's numbers; None: all."""
+    owner_uid: int | None = None
+    """Whose work file it is (`users.work_owner`); None: ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +83,14 @@ def run_jobs(
     store: Store,
     cutter: Cutter,
     settings: Settings,
-    watch: Watch | None = None,
     on_body: Callable[[LocalBody], None] | None = None,
 ) -> Result:
     """Run to the end, or until the body (which `on_body` is given) is interrupted. Store and cutter are open."""
     before = store.run()
+    _check_users(wish if before is None else before, store)
     if before is not None:
         hosts = _found_again(cutter, before)
-        differs = same_work(before, wish.jobs, wish.policy, wish.seed, wish.pace)
+        differs = same_work(before, wish.jobs, wish.policy, wish.seed, wish.pace, wish.owner_uid)
         if differs is None and wish.gpus is not None and wish.gpus != hosts:
             differs = f"GPUs {','.join(map(str, hosts))}"
         if differs:
@@ -83,24 +98,31 @@ def run_jobs(
         outcomes = outcomes_of(store, before.jobs)
         if all(outcome.state in ("completed", "given up") for outcome in outcomes):
             left = tuple(Devices(cutter, hosts, store.mps_dir).leave())  # it may have been killed before it did that
+            _leave_home(store)
             return Result(outcomes, left, interrupted=False, had_ended=True)
     else:
         hosts = _hosts(cutter, wish.gpus)
     devices = Devices(cutter, hosts, store.mps_dir)
     if before is None:
         try:
-            body = _begin(wish, store, devices, _take(devices), settings, watch)
+            body = _begin(wish, store, devices, _take(devices), settings)
         except BaseException:
             devices.leave()  # nothing has begun, so nothing is to be left
+            _leave_home(store)
             raise
     else:
-        body = _go_on(before, store, devices, _take(devices), settings, watch)
+        body = _go_on(before, store, devices, _take(devices), settings)
     if on_body is not None:
         on_body(body)
     body.run()
     run = store.run()
-    assert run is not None
-    return Result(outcomes_of(store, run.jobs), tuple(devices.leave()), body.closing)
+    if run is None:
+        raise InputError(f"{store.folder}: was removed while its jobs ran")
+    left = tuple(devices.leave())
+    if not body.jobs:
+        _leave_home(store)
+        _leave_old_homes(store, run.jobs)
+    return Result(outcomes_of(store, run.jobs), left, body.closing)
 
 
 def outcomes_of(store: Store, jobs: Sequence[Job]) -> tuple[Outcome, ...]:
@@ -119,6 +141,8 @@ def outcomes_of(store: Store, jobs: Sequence[Job]) -> tuple[Outcome, ...]:
                 over = crashes[entry.job_id] > MAX_CRASHES
                 state, ended_s = ("given up", entry.at_s) if over else ("waiting", None)
                 found[entry.job_id] = Outcome(entry.job_id, state, ended_s, entry.cause)
+            case JobCancelled():
+                found[entry.job_id] = Outcome(entry.job_id, "given up", entry.at_s, entry.cause)
             case CutFailed() | GpuLost() | GpuLeft():
                 trouble = f"GPU {entry.gpu}: {entry.cause}"
     # Who waits for no reason of its own waits for a GPU.
@@ -142,6 +166,18 @@ def check_runnable(jobs: Sequence[Job], path: Path) -> None:
             raise InputError(f"{path}: job {job.id} is elastic: this runner only runs rigid and sliceable jobs")
 
 
+def _check_users(asked: Wish | Run, store: Store) -> None:
+    """Before anything happens: every job has an account, and that can reach what is its own in the state folder."""
+    ours = os.geteuid()
+    for account in {*accounts_of(asked.jobs, asked.owner_uid, ours).values()}:
+        # The state folder itself will be opened for it.
+        if account.uid != ours and (wall := closed_to(account, store.folder.parent)) is not None:
+            raise InputError(
+                f"{store.folder}: user {account.name} cannot pass through {wall} to the checkpoints of its jobs;"
+                " name a --state to which everybody can pass, such as /var/lib/gpuloom/run"
+            )
+
+
 def _check_told(policy: Policy, wish: Wish) -> None:
     """Of what a simulation tells a policy, only the owners' guess of the length can be known here."""
     unknown = policy.told - {"length_s"}
@@ -154,16 +190,17 @@ def _check_told(policy: Policy, wish: Wish) -> None:
             raise InputError(f"policy {wish.policy} has to know how long jobs are: job {job.id} has no length")
 
 
-def _begin(
-    wish: Wish, store: Store, devices: Devices, cluster: Cluster, settings: Settings, watch: Watch | None
-) -> LocalBody:
+def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, settings: Settings) -> LocalBody:
     policy = make_policy(wish.policy, cluster, wish.seed)
     _check_told(policy, wish)
     reason = why_too_large(wish.jobs, cluster)
     if reason is None and getattr(policy, "uses_mps", False):
-        reason = why_unusable(store.mps_dir)
+        shared = why_not_shared(accounts_of(wish.jobs, wish.owner_uid, os.geteuid()))
+        reason = why_unusable(store.mps_dir) if shared is None else f"policy {wish.policy} shares GPUs by MPS: {shared}"
     if reason is not None:
         raise InputError(reason)
+    launcher = _launcher(wish, store, settings, settings.working_dir)
+    _check_limits(wish.jobs, launcher)
     for gpu in cluster.gpus:
         reason = devices.clear(gpu.index)
         if reason is not None:
@@ -177,17 +214,16 @@ def _begin(
         devices.uuids(),
         wish.jobs,
         asdict(settings.timing),
+        os.geteuid() if wish.owner_uid is None else wish.owner_uid,
     )
     store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=describe(cluster, run.gpus)))
     engine = Engine(cluster, policy, max_crashes=MAX_CRASHES)
-    body = LocalBody(engine, devices, store, Clock(run.origin_unix_s, run.pace), settings, watch)
+    body = LocalBody(engine, devices, store, Clock(run.origin_unix_s, run.pace), launcher, settings)
     body.expect(wish.jobs)
     return body
 
 
-def _go_on(
-    run: Run, store: Store, devices: Devices, cluster: Cluster, settings: Settings, watch: Watch | None
-) -> LocalBody:
+def _go_on(run: Run, store: Store, devices: Devices, cluster: Cluster, settings: Settings) -> LocalBody:
     store.open_log()
     lines = store.lines()
     name = str(store.log_path)
@@ -195,13 +231,46 @@ def _go_on(
     engine = found.engine
     arrived = {entry.job.id for entry in read(lines, name) if isinstance(entry, JobArrived)}
     clock = Clock(run.origin_unix_s, run.pace, not_before_s=engine.state.now_s)
-    settings = Settings(settings.timing, run.working_dir, settings.predict)
-    body = LocalBody(engine, devices, store, clock, settings, watch)
+    launcher = _launcher(run, store, settings, run.working_dir)
+    _check_limits(run.jobs, launcher)
+    body = LocalBody(engine, devices, store, clock, launcher, settings)
     body.expect(job for job in run.jobs if job.id not in arrived)
     if found.reset is not None:
         body.tell(PolicyReset(body.now_s(), found.reset))
     recover(body)
     return body
+
+
+def _launcher(asked: Wish | Run, store: Store, settings: Settings, working_dir: str) -> Launcher:
+    accounts, home = accounts_of(asked.jobs, asked.owner_uid, os.geteuid()), None
+    try:
+        home = find_home(key_of(store.folder))
+    except NoCgroups as reason:
+        settings.notice(f"no cgroups: a job whose keeper is killed cannot be run again; {reason}")
+    return Launcher(store, home, accounts, working_dir, asked.pace, settings.timing.grace_s)
+
+
+def _check_limits(jobs: Sequence[Job], launcher: Launcher) -> None:
+    for job in jobs:
+        limits = limits_of(job)
+        if not limits.controllers:
+            continue
+        reason = "limits need cgroups" if launcher.home is None else launcher.home.why_no_limit(limits)
+        if reason is not None:
+            raise InputError(f"job {job.id}: {reason}; leave cpus, host_memory and pids out, or see gpuloom doctor")
+
+
+def _leave_home(store: Store) -> None:
+    """Nobody lives there any more."""
+    with suppress(NoCgroups, OSError):
+        leave_home(find_home(key_of(store.folder)))
+
+
+def _leave_old_homes(store: Store, jobs: Sequence[Job]) -> None:
+    """Of runners before this one, that were started elsewhere."""
+    last = [store.last_launch(job.id) for job in jobs]
+    for home in {launch.group.path.parent for launch in last if launch is not None and launch.group is not None}:
+        leave_home(Home(home))
 
 
 def _take(devices: Devices) -> Cluster:

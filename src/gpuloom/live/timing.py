@@ -1,6 +1,6 @@
 """How long the runner waits for things, in the engine's seconds. Parameters: a rehearsal shortens them all."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from gpuloom.errors import InputError
@@ -22,6 +22,15 @@ class Timing:
     """Between two looks at the processes; of the real clock, whatever the pace."""
 
 
+MOST_POLL_S, MOST_S = 60.0, 1e9
+
+
+def begun_timing(kept: Mapping[str, float]) -> Timing:
+    """Of a run that goes on; what another version knew as well is passed over."""
+    names = [field.name for field in fields(Timing)]
+    return Timing(**{name: seconds for name, seconds in kept.items() if name in names})
+
+
 def with_changes(timing: Timing, changes: Sequence[str]) -> Timing:
     """Times with `name=seconds` applied, as the command line gives them."""
     names = [field.name for field in fields(Timing)]
@@ -33,7 +42,8 @@ def with_changes(timing: Timing, changes: Sequence[str]) -> Timing:
             seconds = float(value)
         except ValueError:
             seconds = -1.0
-        if not 0 <= seconds < float("inf"):
-            raise InputError(f"--timing {text}: expected {name}=SECONDS, zero or more")
+        most = MOST_POLL_S if name == "poll_real_s" else MOST_S
+        if not 0 <= seconds <= most:
+            raise InputError(f"--timing {text}: expected {name}=SECONDS, zero to {most:g}")
         timing = replace(timing, **{name: seconds})
     return timing

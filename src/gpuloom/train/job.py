@@ -5,6 +5,7 @@ GPULOOM_PROGRESS (a file), GPULOOM_CHECKPOINT_DIR (a folder that survives restar
 start), SIGTERM (save, then exit with 0).
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -19,10 +20,20 @@ def report(step: int, **metrics: float) -> None:
     told = os.environ.get("GPULOOM_PROGRESS")
     if not told:
         return
-    line = json.dumps({"step": step, "at_unix_s": time.time(), **metrics})
+    # The second time is for speeds: nobody can set that clock, and all processes since the last boot have the same.
+    times = {"at_unix_s": time.time(), "at_monotonic_s": time.monotonic()}
+    line = json.dumps({"step": step, **times, **metrics})
     draft = Path(f"{told}.{os.getpid()}")
     draft.write_text(line + "\n", encoding="utf-8")
     draft.replace(told)
+
+
+def _say_that_it_was_asked() -> None:
+    """Whoever asked: a job that exits with 0 after that is not done."""
+    told = os.environ.get("GPULOOM_PROGRESS")
+    if told:
+        with contextlib.suppress(OSError):
+            Path(told).with_name("asked").touch()
 
 
 def resuming() -> bool:
@@ -43,6 +54,7 @@ def on_stop(callback: Callable[[], None]) -> None:
         nonlocal called
         if not called:
             called = True
+            _say_that_it_was_asked()
             callback()
 
     signal.signal(signal.SIGTERM, handle)

@@ -13,7 +13,7 @@ from gpuloom.errors import InputError
 from gpuloom.work.checks import contradiction
 from gpuloom.work.measured.figures import load_figures
 from gpuloom.work.model import HostNeeds, Job, Kind, Service, TraceJob
-from gpuloom.work.source import check_id, did_you_mean, read_text, shown
+from gpuloom.work.source import FileOwner, check_id, did_you_mean, read_owned_text, shown
 from gpuloom.work.traces.trace import Options, Trace, in_order
 
 if TYPE_CHECKING:
@@ -27,10 +27,17 @@ _EXPECTED = "a work file (YAML with 'jobs:' or 'services:')"
 
 def read_work(path: Path) -> tuple[list[TraceJob], list[Service]]:
     """The jobs (copies written out, in the file's order) and services of a work file."""
+    jobs, services, _ = read_owned_work(path)
+    return jobs, services
+
+
+def read_owned_work(path: Path) -> tuple[list[TraceJob], list[Service], FileOwner]:
+    """The same, and whose file it is: as root, jobs are run in its owner's name."""
     from gpuloom.work.document import Document
 
     path = Path(path)
-    document = Document(path, read_text(path, _EXPECTED), _EXPECTED)
+    text, owner = read_owned_text(path, _EXPECTED)
+    document = Document(path, text, _EXPECTED)
     work = _validated(document)
     names: set[str] = set()
     jobs: list[TraceJob] = []
@@ -46,7 +53,7 @@ def read_work(path: Path) -> tuple[list[TraceJob], list[Service]]:
         services.append(_service(service))
     if not jobs and not services:
         raise InputError(f"{path} has no job and no service: expected {_EXPECTED}")
-    return jobs, services
+    return jobs, services, owner
 
 
 def read_trace_file(path: Path, options: Options) -> Trace:  # noqa: ARG001 - every reader has the same signature

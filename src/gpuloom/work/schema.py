@@ -39,6 +39,10 @@ def _command(value: object) -> tuple[str, ...]:
         raise ValueError(f"is {shown(value)}, which has unbalanced quotes ({error}): expected {accepted}") from None
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise ValueError(f"is {shown(value)}, but must be {accepted}")
+    if not words[0]:
+        raise ValueError(f"is {shown(value)}, whose first word is empty: expected {accepted}")
+    if any("\0" in word for word in words):
+        raise ValueError(f"is {shown(value)}, which has a NUL in it: expected {accepted}")
     return tuple(words)
 
 

@@ -5,7 +5,10 @@ Knows bytes, text and JSON. Knows nothing of what the files mean.
 
 import difflib
 import json
+import os
+import stat
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,19 @@ MAX_SECONDS = 1e11
 """Three thousand years: a larger time is a wrong unit (milliseconds, nanoseconds), not a job."""
 MAX_COUNT = 10_000_000
 """No number of GPUs, jobs or samples in a batch is larger."""
+
+
+MOST_BYTES = 64 << 20
+"""Of a file that people write."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileOwner:
+    """In whose name a file speaks."""
+
+    uid: int
+    others_write: bool
+    """Others than its owner could have written it."""
 
 
 def shown(value: object) -> str:
@@ -40,8 +56,17 @@ def did_you_mean(word: str, accepted: Iterable[str]) -> str:
 
 def read_text(path: Path, expected: str) -> str:
     """The whole file as text. `expected` says what would be accepted, as a noun phrase."""
+    return read_owned_text(path, expected)[0]
+
+
+def read_owned_text(path: Path, expected: str) -> tuple[str, FileOwner]:
+    """The text, and whose it is: of the very file that was read, whatever is put into its place meanwhile."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            data = file.read(MOST_BYTES + 1)
+            if len(data) > MOST_BYTES:
+                raise InputError(f"{path} has more than {MOST_BYTES >> 20} MiB: expected {expected}")
     except FileNotFoundError:
         raise InputError(f"{path} does not exist: expected {expected}") from None
     except IsADirectoryError:
@@ -59,7 +84,7 @@ def read_text(path: Path, expected: str) -> str:
         raise InputError(f"{path}: line {line} contains a NUL byte: expected {expected}")
     if not text.strip():
         raise InputError(f"{path} is empty: expected {expected}")
-    return text
+    return text, FileOwner(status.st_uid, bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)))
 
 
 def parse_json(text: str, path: Path, expected: str, *, line: int | None = None) -> Any:

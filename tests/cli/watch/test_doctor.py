@@ -36,6 +36,7 @@ def test_a_host_with_gpus(hardware: Hardware) -> None:
     assert "not in the catalogue" in found["GPU 3"][1]
     assert found["MPS"] == ("ok", f"{hardware.tools}/nvidia-cuda-mps-control; no daemon runs")
     assert str(hardware.folder / "state") in found["state folder"][1]
+    assert found["cgroups"][0] in ("ok", "no")
     sharing = {row["share"]: row["here"] for row in answer["sharing"]}
     assert sharing == {
         "MIG slice: SMs and memory": "enforced",
@@ -90,3 +91,11 @@ def test_permissions(uid: int, sys_admin: bool, mig_config: bool, state: str, wo
 
 def test_driver_versions() -> None:
     assert [doctor._major(text) for text in ("580.65.06", None, "beta", "")] == [580, 0, 0, 0]
+
+
+def test_without_cgroups_it_says_what_that_costs(hardware: Hardware) -> None:
+    hardware.install("A100-40GB+mig")
+    state, detail = checks(diagnose(hardware, GPULOOM_CGROUP="none")[1])["cgroups"]
+    assert state == "no"
+    assert "GPULOOM_CGROUP is none" in detail
+    assert "a job whose keeper is killed cannot be run again" in detail

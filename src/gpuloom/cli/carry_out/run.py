@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -48,9 +48,9 @@ def run(
     """Run a list of commands on this machine's GPUs: queue, probe, cut, launch, checkpoint, move, until all have ended.
 
     \b
-    gpuloom run jobs.yaml --state /var/tmp/loom
+    gpuloom run jobs.yaml --state /var/lib/gpuloom/today
     gpuloom run jobs.yaml --policy whole-fifo --gpus 0 --timing grace_s=120
-    gpuloom run --resume --state /var/tmp/loom
+    gpuloom run --resume --state /var/lib/gpuloom/today
 
     Needs root, as cutting does. If it is killed, the jobs go on; the same command picks them up. Ctrl-C stops the jobs
     with a checkpoint, a second one kills them; either way the GPUs are left as they were found. Exit code 1 means that
@@ -64,18 +64,19 @@ def run(
     from gpuloom.live.predict import trained
     from gpuloom.live.run import run_jobs
     from gpuloom.live.store import Store
-    from gpuloom.live.timing import Timing, with_changes
+    from gpuloom.live.timing import Timing, begun_timing, with_changes
 
     with_changes(Timing(), timing or ())  # what is wrong with them is said before anything is opened
+    here = _working_dir()
     asked = None if resume else _wish(jobs, policy, seed, pace, gpus)
     if resume and not (state / "run.json").exists():
         raise InputError(f"{state}: holds no run to go on with; expected the --state of an earlier one")
     try:
         with Store(state) as store, Cutter() as cutter, _interruptible() as on_body:
             before = store.run()
-            begun_with = Timing(**before.timing) if before is not None else Timing()
-            settings = Settings(with_changes(begun_with, timing or ()), str(Path.cwd()), trained)
-            result = run_jobs(asked or _as_before(store), store, cutter, settings, _show, on_body)
+            begun_with = begun_timing(before.timing) if before is not None else Timing()
+            settings = Settings(with_changes(begun_with, timing or ()), here, trained, _show, _say)
+            result = run_jobs(asked or _as_before(store), store, cutter, settings, on_body)
     except (NoDriver, Refused, StepFailed) as reason:
         typer.echo(f"gpuloom run: {reason}", err=True)
         raise typer.Exit(1) from None
@@ -90,16 +91,30 @@ def run(
 
 def _wish(path: Path | None, policy: str, seed: int, pace: float, gpus: str | None) -> "Wish":
     from gpuloom.live.run import Wish, check_runnable
-    from gpuloom.work.files import read_work
+    from gpuloom.live.users import work_owner
+    from gpuloom.work.files import read_owned_work
 
     if path is None:
         raise InputError("JOBS is missing: expected a work file with commands, or --resume with the --state of a run")
-    entries, services = read_work(path)
+    entries, services, owner = read_owned_work(path)
     if services:
         raise InputError(f"{path}: service {services[0].id}: this runner runs jobs only")
     jobs = tuple(entry.job for entry in entries)
     check_runnable(jobs, path)
-    return Wish(jobs, policy, seed, pace, None if gpus is None else _numbers(gpus))
+    owner_uid = work_owner(path, owner, os.geteuid())
+    return Wish(jobs, policy, seed, pace, None if gpus is None else _numbers(gpus), owner_uid)
+
+
+def _working_dir() -> str:
+    """Where the jobs will run; it is written down as text."""
+    try:
+        here = str(Path.cwd())
+        here.encode()
+    except FileNotFoundError:
+        raise InputError("the working directory does not exist any more: run gpuloom in one that does") from None
+    except UnicodeEncodeError:
+        raise InputError("the name of the working directory is not UTF-8: run gpuloom in another") from None
+    return here
 
 
 def _as_before(store: "Store") -> "Wish":
@@ -107,7 +122,7 @@ def _as_before(store: "Store") -> "Wish":
 
     before = store.run()
     assert before is not None, "the caller has looked"
-    return Wish(before.jobs, before.policy, before.seed, before.pace)
+    return Wish(before.jobs, before.policy, before.seed, before.pace, owner_uid=before.owner_uid)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -119,14 +134,27 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 @contextmanager
 def _interruptible() -> "Iterator[Body]":
-    """Ctrl-C and SIGTERM ask the body to stop, the second time at once; before there is a body they are kept for it."""
+    """Ctrl-C, SIGTERM and a terminal that closes ask the body to stop, the second time at once.
+
+    Before there is a body they are kept for it.
+    """
     holder = Body()
-    before = {number: signal.signal(number, holder.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Who was started to ignore one (nohup, a shell's background) goes on doing so.
+    heard = [number for number in INTERRUPTS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, holder.interrupt) for number in heard}
     try:
         yield holder
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPING = (
+    "stopping the jobs with a checkpoint; again kills them",
+    "killing the jobs",
+    "leaving; whoever does not die is found again by --resume",
+)
 
 
 class Body:
@@ -144,24 +172,29 @@ class Body:
         self.interrupts += 1
         if self.body is not None:
             self.body.interrupts = self.interrupts
-        what = "stopping the jobs with a checkpoint; again kills them" if self.interrupts == 1 else "killing the jobs"
-        os.write(2, f"gpuloom: {what}\n".encode())
+        _say(STOPPING[min(self.interrupts, len(STOPPING)) - 1])
+
+
+def _say(text: str) -> None:
+    """Whoever listened may have gone: that must not end a runner half-way."""
+    with suppress(OSError):
+        os.write(2, f"gpuloom: {text}\n".encode())
 
 
 def _show(entry: "Event | Decision") -> None:
     """One line an event on a terminal; elsewhere only cuts that failed."""
-    from gpuloom.engine.events import CutFailed, GpuCut, JobArrived, JobReported, Tick
+    from gpuloom.engine.events import CutFailed, GpuCut, JobArrived, JobReported, JobStalled, PolicyReset, Tick
     from gpuloom.engine.machine import Decision
 
     if isinstance(entry, Tick | JobReported | Decision):
         return
-    if not sys.stderr.isatty() and not isinstance(entry, CutFailed):
+    if not sys.stderr.isatty() and not isinstance(entry, CutFailed | JobStalled | PolicyReset):
         return
     subject = entry.job.id if isinstance(entry, JobArrived) else getattr(entry, "job_id", None)
-    about = f"GPU {getattr(entry, 'gpu', '?')}" if subject is None else subject
+    about = f"GPU {entry.gpu}" if hasattr(entry, "gpu") else subject or "policy"
     if isinstance(entry, GpuCut):
         about += f" {'+'.join(map(str, entry.layout)) or 'uncut'}"
-    typer.echo(f"{entry.at_s:9.1f} s  {type(entry).__name__:13} {about}: {entry.cause}", err=True)
+    _say(f"{entry.at_s:9.1f} s  {type(entry).__name__:13} {about}: {entry.cause}")
 
 
 def _emit(result: "Result", output: Output) -> None:

@@ -8,7 +8,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuloom.gpus.host.cgroups import NoCgroups
 from gpuloom.gpus.host.cutter import Cutter
+from gpuloom.gpus.host.homes import find_home, leave_home
 from gpuloom.gpus.host.mps import available, running
 from gpuloom.gpus.host.nvml import Host, NoDriver, discover
 from gpuloom.gpus.host.ownership import state_dir
@@ -41,7 +43,7 @@ def examine() -> Diagnosis:
     return Diagnosis(
         can_cut=permission["state"] != "no" and None in ours.values(),
         can_share=bool(host.gpus) and tool is not None,
-        checks=[_driver(host), *_gpus(host, ours), permission, _state_folder(), _mps(tool)],
+        checks=[_driver(host), *_gpus(host, ours), permission, _state_folder(), _mps(tool), _cgroups()],
         sharing=_sharing(host, tool is not None),
     )
 
@@ -117,6 +119,18 @@ def _mps(tool: str | None) -> Row:
         return _row("MPS", "no", "nvidia-cuda-mps-control is not in the PATH, so shares of a device are not possible")
     daemons = ", ".join(map(str, running()))
     return _row("MPS", "ok", f"{tool}; " + (f"daemons run in {daemons}" if daemons else "no daemon runs"))
+
+
+def _cgroups() -> Row:
+    """Makes a home for launches and removes it again: whether that works cannot be seen otherwise."""
+    try:
+        home = find_home(f"doctor-{os.getpid()}")
+    except NoCgroups as reason:
+        without = "a job whose keeper is killed cannot be run again, and limits for jobs are refused"
+        return _row("cgroups", "no", f"{reason}; without them {without}")
+    limits = ", ".join(sorted(home.limitable())) or "none"
+    leave_home(home)
+    return _row("cgroups", "ok", f"launches live below {home.unified.parent}; limits that can be set: {limits}")
 
 
 def _sharing(host: Host, mps: bool) -> list[Row]:

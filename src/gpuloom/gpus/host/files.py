@@ -41,8 +41,8 @@ class Lock(IntEnum):
     TOGETHER = fcntl.LOCK_SH
 
 
-def open_own(path: Path, flags: int) -> int:
-    """A descriptor of a plain file that belongs to us or to root; created for us alone, if the flags say so."""
+def open_own(path: Path, flags: int, also_uid: int = 0) -> int:
+    """A descriptor of a plain file that belongs to us, to root or to one other. One that is created is ours alone."""
     assert not flags & os.O_TRUNC, "it would be emptied before anybody had looked whose it is"
     try:
         descriptor = os.open(path, flags | _SAFELY, 0o600)
@@ -51,7 +51,8 @@ def open_own(path: Path, flags: int) -> int:
             raise NotOursError(path, _NOT_PLAIN) from None
         raise
     status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode) and status.st_uid in (os.geteuid(), 0):
+    if stat.S_ISREG(status.st_mode) and status.st_uid in (os.geteuid(), 0, also_uid):
+        os.set_blocking(descriptor, True)  # as whoever inherits it expects
         return descriptor
     os.close(descriptor)
     if stat.S_ISREG(status.st_mode):
@@ -77,10 +78,9 @@ def read_anyones(path: Path, most_bytes: int) -> bytes:
 
 def _read(descriptor: int, path: Path, most_bytes: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
-        if os.fstat(descriptor).st_size <= most_bytes:
-            data = file.read(most_bytes + 1)
-            if len(data) <= most_bytes:
-                return data
+        size = os.fstat(descriptor).st_size
+        if size <= most_bytes:
+            return file.read(size)  # what is appended meanwhile is not ours to wait for
     raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
 
 
@@ -163,7 +163,10 @@ def _open_folder(path: Path) -> int:
 def exposed_by(path: Path) -> Path | None:
     """The nearest folder above in which somebody other than us or root could put another into this one's place."""
     for parent in path.parents:
-        status = parent.stat()
+        try:
+            status = parent.stat()
+        except FileNotFoundError:  # it will be ours
+            continue
         theirs = status.st_uid not in (0, os.geteuid())
         if theirs or (status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX):
             return parent

@@ -62,8 +62,11 @@ class Daemon:
             raise MpsError(reason)
         if not self.alive(timeout_s):
             self._clean()
-            for folder in (self.pipe_dir, self.log_dir):
-                folder.mkdir(parents=True, exist_ok=True)
+            for folder in (self.folder.parent, self.folder, self.pipe_dir, self.log_dir):
+                if not folder.exists():
+                    folder.mkdir(parents=True)
+                    # Whatever the umask: clients of other users pass, nobody else writes.
+                    folder.chmod(0o700 if folder == self.log_dir else 0o711)
             done = self._run(["-d"], None, timeout_s)
             if done.returncode != 0:
                 raise MpsError(f"the MPS daemon for {self.device} does not start: {_said(done)}")

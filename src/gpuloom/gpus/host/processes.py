@@ -21,11 +21,19 @@ class ProcessId(NamedTuple):
                 os.kill(self.pid, number)
 
 
+def boot_id() -> str:
+    """Another one after every start of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
 def born_ticks(pid: int) -> int | None:
-    """When a process started; None if there is none, or only what is left of one until its parent looks."""
+    """When a process started; None if there is none, or only what is left of one until its parent looks.
+
+    One whose first thread has ended looks dead to /proc, but has others.
+    """
     try:
         # The name, in parentheses, may hold anything.
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if words[0] in (b"Z", b"X") else int(words[19])
+    return None if words[0] == b"X" or (words[0] == b"Z" and int(words[17]) <= 1) else int(words[19])

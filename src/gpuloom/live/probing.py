@@ -1,0 +1,85 @@
+"""The probes that are under way on this machine: who is measured, with which share, and what the engine is told."""
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from gpuloom.contract.view import JobView, Phase
+from gpuloom.engine.events import GpuProbed
+from gpuloom.live.probe import Rates, measure
+from gpuloom.live.store import Progress
+
+if TYPE_CHECKING:
+    from gpuloom.live.body import LocalBody
+
+
+class Probing:
+    def __init__(self, body: "LocalBody") -> None:
+        self._body = body
+        self._probes: dict[int, Generator[None, None, dict[str, Rates]]] = {}
+        self._probed_start: dict[str, int] = {}
+        """Which start of a job is being measured: one that crashed and came back elsewhere is not."""
+
+    @property
+    def active(self) -> bool:
+        return bool(self._probes)
+
+    def clear(self) -> None:
+        self._probes.clear()
+
+    def begin(self, gpu: int, job_ids: tuple[str, ...]) -> None:
+        jobs = self._body.engine.state.jobs
+        # The same turn may have seen one end, or move elsewhere.
+        there = [job_id for job_id in job_ids if job_id in jobs and _runs_on(jobs[job_id], gpu)]
+        self._probed_start |= {job_id: jobs[job_id].starts for job_id in there}
+        self._probes[gpu] = measure(self, there, self._body.timing.level_s)
+
+    def advance(self) -> None:
+        for gpu in list(self._probes):
+            try:
+                next(self._probes[gpu])
+            except StopIteration as done:
+                del self._probes[gpu]
+                self._probed(gpu, done.value)
+
+    def _probed(self, gpu: int, rates: dict[str, Rates]) -> None:
+        body, state = self._body, self._body.engine.state
+        there = {job_id: view.job for job_id in rates if (view := state.jobs.get(job_id)) is not None}
+        model = state.cluster.gpus[gpu].model
+        found = body.settings.predict(list(there.values()), [rates[job_id] for job_id in there], model)
+        estimates = dict(zip(there, found, strict=True))
+        body.tell(GpuProbed(body.now_s(), "probed under MPS", gpu, estimates))
+        for job_id in rates:
+            job = body.jobs.get(job_id)
+            if job is not None and not job.stopping and job.launch.share_pct is not None:
+                self.relaunch(job_id, None)  # it stays: with the share that it was granted
+
+    # ---- the jobs that are measured, for `measure` -----------------------------------------------------------------
+
+    def now_s(self) -> float:
+        return self._body.now_s()
+
+    def relaunch(self, job_id: str, share_pct: float | None) -> None:
+        if job_id in self._body.pending:
+            self._body.pending[job_id].share_pct = share_pct
+            return
+        job = self._body.jobs[job_id]
+        job.next_share_pct, job.up = share_pct, False
+        self._body.ask_to_leave(job, save=True)
+
+    def is_there(self, job_id: str) -> bool:
+        if job_id in self._body.pending:  # on its way back
+            return True
+        job = self._body.jobs.get(job_id)
+        return job is not None and not job.stopping and job.launch.start == self._probed_start.get(job_id)
+
+    def is_up(self, job_id: str) -> bool:
+        job = self._body.jobs.get(job_id)
+        return job is not None and job.up and job.kill_at_s is None
+
+    def progress(self, job_id: str) -> Progress | None:
+        job = self._body.jobs.get(job_id)
+        return None if job is None else job.launch.progress()
+
+
+def _runs_on(view: JobView, gpu: int) -> bool:
+    return view.phase is Phase.RUNNING and any(grant.gpu == gpu for grant in view.held)
