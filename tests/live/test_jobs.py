@@ -135,7 +135,7 @@ def test_who_says_nothing_new_for_so_long_has_stalled(
             step += 1
             heard_s.append(now_s)
         if heard_s:
-            live.notice(Progress(step, 0.0), now_s)  # the same again is nothing new
+            live.hear(Progress(step, 0.0), now_s)  # the same again is nothing new
         live.up = bool(heard_s) or now_s >= up_by_s
         quiet_s = now_s - (heard_s[-1] if heard_s else up_by_s)
         assert has_stalled(live, now_s, stall_s) == (live.up and quiet_s >= stall_s)
@@ -150,9 +150,9 @@ def test_who_starts_or_leaves_has_not_stalled() -> None:
 
 def test_what_is_new_ends_a_stall_that_was_told() -> None:
     live = job(up=True)
-    live.notice(Progress(1, 0.0), 1.0)
+    live.hear(Progress(1, 0.0), 1.0)
     live.stall_told = True
-    live.notice(Progress(1, 0.0), 2.0)
+    live.hear(Progress(1, 0.0), 2.0)
     assert live.stall_told
-    live.notice(Progress(2, 0.0), 3.0)
+    live.hear(Progress(2, 0.0), 3.0)
     assert not live.stall_told

@@ -296,8 +296,23 @@ def test_a_second_launch_goes_on_in_the_same_file(launches: Bench) -> None:
     assert launches.out() == "one\ntwo\n"
 
 
-def test_a_full_disk_loses_output_but_not_the_job(tmp_path: Path) -> None:
-    """/dev/full takes nothing, as a disk without room does; a link that somebody planted is not followed."""
+def test_output_that_finds_no_room_is_counted_and_the_job_goes_on(tmp_path: Path) -> None:
+    """/dev/full takes nothing, as a disk without room does."""
+    source, target = os.pipe()
+    output = Output(source, str(tmp_path / "out.log"), 1 << 20, (os.getuid(), os.getgid()))
+    good, output.target = output.target, os.open("/dev/full", os.O_WRONLY)
+    os.write(target, b"lost")
+    assert output.take()
+    os.close(output.target)
+    output.target = good
+    os.write(target, b"kept")
+    output.take()
+    for descriptor in (source, target, good):
+        os.close(descriptor)
+    assert (tmp_path / "out.log").read_text() == "\n[gpuloom: 4 bytes of output could not be written]\nkept"
+
+
+def test_a_link_in_the_place_of_the_output_is_not_followed(tmp_path: Path) -> None:
     with bench(tmp_path / "state", cgroups=False) as made:
         made.store.job_dir("job").mkdir(parents=True)
         (made.store.job_dir("job") / "out.log").symlink_to(tmp_path / "victim")

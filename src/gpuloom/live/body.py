@@ -53,6 +53,10 @@ class NoRoomError(Exception):
 
 MOST_TRIES = 8
 """So often a launch is tried again when the host refuses it, at longer and longer intervals: some 13 s in all."""
+OUT_OF_SIGHT = (
+    "its keeper was killed, and without cgroups nobody can tell whether its processes have ended: "
+    "look for them by hand, then run it again"
+)
 STUBBORN_S = 5.0
 """Real seconds after which somebody who does not die of SIGKILL is told of."""
 
@@ -214,7 +218,7 @@ class LocalBody:
         for job in self.jobs.values():
             if job.kill_at_s is None:
                 self.ask_to_leave(job, save=True)
-            if self.interrupts > 1 or job.kill_at_s is None or job.kill_at_s <= self.now_s():
+            if self.interrupts > 1 or (job.kill_at_s or 0.0) <= self.now_s():
                 kill(job.launch)
         gone = all(job.keeper_has_gone() and left_of(job.launch) is Left.NOBODY for job in self.jobs.values())
         return gone or self.interrupts > 2
@@ -345,20 +349,22 @@ class LocalBody:
             if self.engine.state.jobs[job.id].phase is Phase.STARTING:
                 self.tell(JobStarted(self.now_s(), "it reports" if progress else "its process is up", job.id))
         if progress is not None:
-            job.notice(progress, self.now_s())
+            job.hear(progress, self.now_s())
             self._measure(job, progress)
         self._look_for_a_stall(job)
 
     def _kill(self, job: LiveJob) -> None:
         job.killed = True
         kill(job.launch)
+        self._say_if_stubborn(job)
+
+    def _say_if_stubborn(self, job: LiveJob) -> None:
+        """Of one that was just killed, perhaps not for the first time."""
         if job.killed_real_s is None:
             job.killed_real_s = time.monotonic()
         if time.monotonic() - job.killed_real_s >= STUBBORN_S:
-            self._say_stubborn(job)
-
-    def _say_stubborn(self, job: LiveJob) -> None:
-        self.say(f"stubborn {job.id}", f"job {job.id}: its processes do not die; its device is not free until they do")
+            words = f"job {job.id}: its processes do not die; its device is not free until they do"
+            self.say(f"stubborn {job.id}", words)
 
     def _look_at_what_is_left(self, job: LiveJob) -> None:
         job.oom_kills = max(job.oom_kills, job.launch.oom_kills())
@@ -366,10 +372,7 @@ class LocalBody:
             case Left.NOBODY:
                 self.ended(job)
             case Left.SOMEBODY:
-                if job.killed_real_s is None:
-                    job.killed_real_s = time.monotonic()
-                if time.monotonic() - job.killed_real_s >= STUBBORN_S:
-                    self._say_stubborn(job)
+                self._say_if_stubborn(job)
             case Left.UNKNOWN:
                 del self.jobs[job.id]
                 self._lost_sight(job.id)
@@ -441,8 +444,7 @@ class LocalBody:
     def _lost_sight(self, job_id: str) -> None:
         """It must not be launched again: its processes may still be there, and nobody can tell."""
         if job_id in self.engine.state.jobs:
-            cause = "its keeper was killed, and without cgroups nobody can tell whether its processes have ended: look"
-            self.tell(JobCancelled(self.now_s(), f"{cause} for them by hand, then run it again", job_id))
+            self.tell(JobCancelled(self.now_s(), OUT_OF_SIGHT, job_id))
             self.post(partial(self._stopped, job_id, "lost sight of"))
 
     def _release_devices(self) -> None:

@@ -58,7 +58,7 @@ class LiveJob:
             return self.child.poll() is not None
         return self.keeper is None or not self.keeper.lives
 
-    def notice(self, progress: Progress, now_s: float) -> None:
+    def hear(self, progress: Progress, now_s: float) -> None:
         """Its report as it is now, looked at as often as there is time: what is new came just now."""
         if progress == self.heard:
             return
@@ -68,7 +68,7 @@ class LiveJob:
 
     def batches_per_s(self, progress: Progress, now_s: float, every_s: float, pace: float) -> float | None:
         """Since the last time that this was told; None if it is too early, or has nothing to say."""
-        self.notice(progress, now_s)
+        self.hear(progress, now_s)
         if self.seen is None or progress.step < self.seen.step:
             self._measure_from(progress, now_s)
             return None

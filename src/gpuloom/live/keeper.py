@@ -102,7 +102,7 @@ class Keeper:
     def __init__(self, folder: Path, settings: dict[str, Any], command: list[str]) -> None:
         self.folder, self.settings, self.command = folder, settings, command
         self.asked = self.killing = False
-        self.everybody_at: float | None = None
+        self.late_at: float | None = None
         self.told: set[Process] = set()
         """Who has had its SIGTERM."""
         self.acted_at = 0.0
@@ -255,7 +255,7 @@ class Keeper:
     def ask(self, *_: object) -> None:
         if not self.asked:
             self.asked = True
-            self.everybody_at = time.monotonic() + self.settings["grace_real_s"] / 2
+            self.late_at = time.monotonic() + self.settings["grace_real_s"] / 2
 
     def end(self, *_: object) -> None:
         self.killing = True
@@ -266,7 +266,7 @@ class Keeper:
         Not everybody at once: a training whose data loaders or whose `tee` are killed by the same signal fails
         instead of saving. At half the grace time those are asked as well whose wrapper kept it to itself.
         """
-        late = self.everybody_at is not None and time.monotonic() >= self.everybody_at
+        late = self.late_at is not None and time.monotonic() >= self.late_at
         for process in _whom_to_ask(_children(os.getpid()), late=late)[0]:
             if process not in self.told:
                 self.told.add(process)

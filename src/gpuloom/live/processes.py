@@ -1,7 +1,7 @@
-"""The processes of launches: found, and ended.
+"""The processes of launches by the mark that they were started with: found, and ended.
 
-Who belongs to a launch is read from the environment that it was started with, so that a runner that was killed before
-it could write anything down still finds its jobs, and never somebody else's.
+The second best: a process can lose its mark, so that none is found proves nothing. It is looked for where there are no
+cgroups, and of launches whose keeper was killed; whoever carries it is one of ours, and never somebody else's.
 """
 
 import os
