@@ -172,11 +172,10 @@ def apply(
             choose, mig = _choice(cutter, state, to, config, name, keep_mig)
             choose(state)  # a layout that is written wrongly is no reason to take the GPU
             if dry_run:
-                layout_print.print_dry_run(cutter, state, choose(state), mig, output)
+                layout_print.print_dry_run(cutter, state, choose(state), mig, output, noun)
             else:
-                layout_print.print_cut(
-                    cutter.leave(gpu) if as_found else cutter.apply(gpu, choose, keep_mig=mig), output
-                )
+                cut = cutter.leave(gpu) if as_found else cutter.apply(gpu, choose, keep_mig=mig)
+                layout_print.print_cut(cut, output, noun)
     except (NoDriver, Refused, StepFailed) as reason:
         typer.echo(f"{noun} {gpu} was not changed: {reason}", err=True)
         raise typer.Exit(1) from None
