@@ -168,7 +168,7 @@ def apply(
     gpu, noun = gpu or 0, "device" if device else "GPU"
     try:
         with cutter_of(device or ()) as cutter:
-            state = _state(cutter, gpu)
+            state = _state(cutter, gpu, f"{noun}s")
             choose, mig = _choice(cutter, state, to, config, name, keep_mig)
             choose(state)  # a layout that is written wrongly is no reason to take the GPU
             if dry_run:
@@ -209,11 +209,11 @@ def _with_mig(name: str) -> "GpuModel":
     return gpu
 
 
-def _state(cutter: "Cutter", gpu: int) -> "GpuState":
+def _state(cutter: "Cutter", gpu: int, nouns: str) -> "GpuState":
     count = cutter.count()
     if gpu >= count:
         accepted = f"0 to {count - 1}" if count > 1 else "only 0" if count else "none"
-        raise InputError(f"--gpu {gpu}: there are {count} here; accepted is {accepted}")
+        raise InputError(f"--gpu {gpu}: this host has {count} {nouns}; accepted is {accepted}")
     state = cutter.look(gpu)
     if not state.model.mig:
         raise InputError(f"--gpu {gpu}: {state.product} has no MIG, so it cannot be cut")

@@ -298,7 +298,7 @@ class Miso(Policy):
         if not settled and len(residents) > 1 and self._is_worth_a_probe(view, gpu, residents, options):
             what = share_whole(view, gpu, residents, draft)
             draft.probes.append(gpu)
-            why = "too little is known to cut: probed side by side first"
+            why = "too little is known to cut: probed under MPS first"
             draft.reasons += [Reason(job_id, what, why) for job_id in residents]
             return
         wanted = dict(zip(residents, best.profiles, strict=True))
