@@ -195,7 +195,8 @@ def test_the_page_shows_real_seconds_and_what_was_not_seen() -> None:
     assert asks_for_nothing(text)
     assert dict(zip(seen.said("dt"), seen.said("dd"), strict=True))["mean completion time"] == "4.5 s"
     assert "a: running on gpu0/3g.20gb@4, 4.6 s to 6 s (1.4 s)" in [found.get("title") for found in seen.of("div")]
-    assert seen.said("td").count("not seen") == 5
+    assert seen.said("td").count("not seen") == 4
+    assert "30.0 steps/s; not seen on all of it" in seen.said("td")
     assert "one real second was 10 of the engine's" in "".join(seen.said("p"))
     assert "gpu0: nobody else is here (1); instead of wait (0.5)" in seen.said("td")
 

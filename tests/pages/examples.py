@@ -120,8 +120,8 @@ def live(name: Naming) -> str:
         SeenSpeed(second, "A100-40GB", "2g.10gb", 1, 2, None),
     )
     predictions = (
-        Prediction(first, "3g.20gb", Estimate(0.6, 0.5, 0.7), 0.55),
-        Prediction(second, "2g.10gb", Estimate(0.4, 0.3, 0.5), None),
+        Prediction(first, "3g.20gb", Estimate(0.6, 0.5, 0.7), 2.2, 0.55),
+        Prediction(second, "2g.10gb", Estimate(0.4, 0.3, 0.5), None, None),
     )
     reason = Reason(first, name("gpu0/3g.20gb@4"), name("it is fastest there"), 1.0, ((name("wait"), None),))
     decided = (Decided(90.0, name("probed"), reason, None), Decided(95.0, name("probed"), reason, name("no room")))

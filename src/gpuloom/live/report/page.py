@@ -9,7 +9,7 @@ from typing import Protocol
 
 from gpuloom.engine.story import because
 from gpuloom.live.report.gantt import MOST_PIECES, bars_of, chart
-from gpuloom.live.report.story import Decided, JobStory, ProbeStory, RunStory, SeenSpeed
+from gpuloom.live.report.story import Decided, JobStory, Prediction, ProbeStory, RunStory, SeenSpeed
 from gpuloom.pages import page as pages
 from gpuloom.pages.cards import Card, cards
 from gpuloom.pages.chart import colour, swatch
@@ -152,10 +152,19 @@ def _probe(probe: ProbeStory, story: RunStory, colours: Mapping[str, str]) -> li
             found.profile,
             f"{found.predicted.speed:.2f}",
             f"{found.predicted.low:.2f} to {found.predicted.high:.2f}",
-            "not seen" if found.seen is None else f"{found.seen:.2f}",
+            _seen(found, story),
         ]
         for found in probe.predictions
     ]
+
+
+def _seen(found: Prediction, story: RunStory) -> str:
+    """Relative if that can be said; a speed that nothing can be compared with is given as it is."""
+    if found.seen is not None:
+        return f"{found.seen:.2f}"
+    if found.batches_per_s is None:
+        return "not seen"
+    return f"{number(found.batches_per_s * story.pace)} steps/s; not seen on all of it"
 
 
 def _decisions(story: RunStory, colours: Mapping[str, str]) -> Html:

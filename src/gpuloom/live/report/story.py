@@ -83,8 +83,10 @@ class Prediction:
     job_id: str
     profile: str
     predicted: Estimate
+    batches_per_s: float | None
+    """What it then reported from there, up to its next probe: the median; None: not seen."""
     seen: float | None
-    """The speed that it then had there, up to its next probe, relative as the prediction; None: not seen."""
+    """The same relative to all of the device, as the prediction is; None if it was never seen on that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +238,9 @@ def _probe(at: int, seen: Replay, models: Sequence[GpuModel], references: Refere
         then = [rate for rate in seen.rates if rate.job_id == job_id and probe.at_s <= rate.at_s < until_s]
         for profile, estimate in estimates.items():
             found = [rate.batches_per_s for rate in then if _is_there(rate, model, profile, models)]
-            relative = _over(median(found), references, job_id, model.name) if found else None
-            predictions.append(Prediction(job_id, profile, estimate, relative))
+            rate = median(found) if found else None
+            relative = None if rate is None else _over(rate, references, job_id, model.name)
+            predictions.append(Prediction(job_id, profile, estimate, rate, relative))
     return ProbeStory(probe.at_s, probe.gpu, tuple(predictions))
 
 
