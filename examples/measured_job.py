@@ -27,6 +27,8 @@ def speed_here(workload: str, neighbours: int) -> float:
     """Relative to the whole GPU; under MPS, what the slices say about its part of the SMs: its share at most."""
     speeds = load_figures().workloads[workload].speeds
     profile = os.environ.get("GPULOOM_PROFILE", "whole")
+    if os.environ.get("GPULOOM_DEVICE", "").startswith("CPU-"):  # it only waits: as on the A100's slice of that size
+        profile = next((name for name in speeds if name[0] == profile[0]), "whole")
     share = float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")) / 100
     if profile != "whole" and profile not in speeds:
         sys.exit(f"out of memory: {workload} does not fit on {profile}")
@@ -62,7 +64,7 @@ def ask_mps(pipes: str, command: str) -> str:
 def occupy_the_device() -> object:
     """On the stand-in for a GPU: be seen as its user, as a CUDA context would be. Keep what this returns."""
     pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
-    if "GPULOOM_STANDIN_STATE" not in os.environ:
+    if "GPULOOM_STANDIN_STATE" not in os.environ or "GPULOOM_DEVICE" in os.environ:
         return None
     if pipes is None:
         for device in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","):

@@ -1,4 +1,4 @@
-"""Random faults, one seed after the other: `python -m tests.live.chaos FIRST LAST`.
+"""Random faults, one seed after the other: `python -m tests.live.chaos [--device cpu] FIRST LAST [KIND …]`.
 
 Driver errors, and the kinds of `faults`, some of them in every seed. In the end every job must have finished once, with
 nothing lost beyond its last checkpoint, never two launches of it at once, no process left, the hardware as found. What
@@ -18,12 +18,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from tests.live.faults import BETWEEN, DURING, FOR_ROOT, OF_JOBS, Disk, Fault, Scene, wait_a_little
-from tests.live.shop import Shop
+from tests.live.faults import BETWEEN, DURING, FOR_ROOT, OF_CPUS, OF_JOBS, Disk, Fault, Scene, wait_a_little
+from tests.live.shop import Shop, until
 from tests.standin.build import WALLCLOCK, build
 from tests.standin.hardware import Hardware
 
 POLICIES = ("miso-paper", "miso", "static:3,2,2", "whole-fifo")
+CPU_DEVICES = ("cpu", "2xcpu", "cpu=60%")
 WORKLOADS = ("resnet 128", "bert 4", "cyclegan 1")
 CALLS = (
     "nvmlDeviceCreateGpuInstanceWithPlacement",
@@ -42,7 +43,8 @@ def live_through(shop: Shop, seed: int, kinds: tuple[str, ...] | None = None) ->
     """What was done to it, by kind; AssertionError if a promise was broken."""
     dice = random.Random(seed)
     shop.hardware.install(*["A100-40GB+resets"] * dice.randint(1, 2))
-    possible = [kind for kind in KINDS if os.geteuid() == 0 or kind not in FOR_ROOT]
+    strikes = DURING | (OF_CPUS if shop.device else {})
+    possible = [kind for kind in (*OF_JOBS, *strikes, *BETWEEN) if os.geteuid() == 0 or kind not in FOR_ROOT]
     wanted = dice.sample(possible, 5) if kinds is None else list(kinds)
     scene = Scene(shop, dice, GRACE_S)
     if "clock step" in wanted:
@@ -53,8 +55,8 @@ def live_through(shop: Shop, seed: int, kinds: tuple[str, ...] | None = None) ->
         shop.environment |= clock
     with Disk(shop.state) if "full disk" in wanted else nullcontext():
         _submit(shop, dice, [kind for kind in wanted if kind in OF_JOBS])
-        policy = dice.choice(POLICIES)
-        during = [DURING[kind] for kind in wanted if kind in DURING] or [DURING["runner killed"]]
+        policy = dice.choice((*POLICIES, "mps-only:3") if shop.device else POLICIES)
+        during = [strikes[kind] for kind in wanted if kind in strikes] or [DURING["runner killed"]]
         between = [BETWEEN[kind] for kind in wanted if kind in BETWEEN]
         for fault in [*during, *dice.sample(during, 1)]:
             _disturb(scene, fault, policy)
@@ -75,6 +77,7 @@ def _submit(shop: Shop, dice: random.Random, oddities: list[str]) -> None:
         deaf = ["--ignore-sigterm"] if oddity == "deaf job" else []
         odd = f"progress is {dice.choice(OF_JOBS[oddity])}" if OF_JOBS.get(oddity) else oddity
         more: dict[str, Any] = {"log_max": "1M"} if oddity == "output flood" else {}
+        more |= {"memory": "300M"} if shop.device else {}
         workload, steps = dice.choice(WORKLOADS), dice.randint(80, 400)
         shop.odd_job(name, odd, workload, steps, *deaf, submit=dice.uniform(0, 30), **more)
 
@@ -82,6 +85,8 @@ def _submit(shop: Shop, dice: random.Random, oddities: list[str]) -> None:
 def _disturb(scene: Scene, fault: Fault, policy: str) -> None:
     """One runner, with driver errors and one more fault; in the end it is killed, if it still runs."""
     runner = scene.shop.begin(policy, _faults(scene.dice), grace_s=GRACE_S)
+    if scene.shop.device:  # it measures how steady the device is before it begins
+        until(lambda: (scene.shop.state / "run.json").exists() or runner.poll() is not None, "it begins")
     wait_a_little(scene, runner, 0.3, 2.5)
     fault(scene, runner)
     wait_a_little(scene, runner, 0.0, 0.6)
@@ -99,12 +104,19 @@ def _error(dice: random.Random, latest: int) -> str:
     return f"{dice.choice(CALLS)}:{dice.randint(1, latest)}:{dice.choice(ERRORS)}"
 
 
-def main(first: int, last: int, *kinds: str) -> int:
+def main(*words: str) -> int:
+    on_cpus = words[:2] == ("--device", "cpu")
+    first, last, *kinds = words[2:] if on_cpus else words
+    return through(int(first), int(last), on_cpus, tuple(kinds))
+
+
+def through(first: int, last: int, on_cpus: bool, kinds: tuple[str, ...]) -> int:
     tools, broken, counts = build(), 0, Counter[str]()
     for seed in range(first, last + 1):
         with tempfile.TemporaryDirectory(prefix="loom", ignore_cleanup_errors=True) as folder:
             (Path(folder) / "hw").mkdir()
             shop = Shop(Hardware(tools, Path(folder) / "hw"), Path(folder))
+            shop.device = CPU_DEVICES[seed % len(CPU_DEVICES)] if on_cpus else ""
             began = time.monotonic()
             try:
                 happened = live_through(shop, seed, kinds or None)
@@ -119,11 +131,11 @@ def main(first: int, last: int, *kinds: str) -> int:
                     print(f"--- {log}\n{log.read_text()[-2000:]}", flush=True)
             finally:
                 shop.close()
-    for kind in (*KINDS, "driver error"):
+    for kind in (*KINDS, *OF_CPUS, "driver error"):
         print(f"{counts[kind]:6} {kind}")
     print(f"{last - first + 1 - broken} of {last - first + 1} fine; {counts.total()} faults came to pass")
     return int(broken > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))
+    sys.exit(main(*sys.argv[1:]))

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuloom.engine.log import read
-from gpuloom.gpus.host.cgroups import Group
+from gpuloom.gpus.host.cgroups import Group, Limits
 from gpuloom.gpus.host.processes import ProcessId
 from tests.engine.old_lines import old_line
 from tests.live.odd_job import ODD_FILES
@@ -179,6 +179,31 @@ def _clock_step(scene: Scene, runner: Runner) -> None:
         scene.counts["clock step"] += 1
 
 
+# ---- of CPU devices ----------------------------------------------------------------------------------------------
+
+
+def _instances(scene: Scene) -> list[Group]:
+    driver = scene.shop.cpu_driver()
+    return [Group(home.unified, home.version_1) for gpu in range(driver.count()) for home in driver.homes(gpu)]
+
+
+def _limits_changed(scene: Scene, runner: Runner) -> None:
+    """By somebody who may. Jobs there go on; the instance is mended, or made anew, at the next look."""
+    if _launch(scene, runner) is not None and (groups := _instances(scene)):
+        with suppress(OSError):
+            scene.dice.choice(groups).limit(Limits(cpus=0.05))
+            scene.counts["limits changed"] += 1
+
+
+def _instance_removed(scene: Scene, runner: Runner) -> None:
+    """One that nobody is in, which is all that the kernel allows."""
+    for _ in range(100):
+        if runner.poll() is not None or any(group.remove() for group in _instances(scene)):
+            scene.counts["instance removed"] += runner.poll() is None
+            return
+        time.sleep(0.01)
+
+
 # ---- between two runners -----------------------------------------------------------------------------------------
 
 
@@ -247,5 +272,6 @@ DURING: dict[str, Fault] = {
     "full disk": _full_disk,
     "clock step": _clock_step,
 }
+OF_CPUS: dict[str, Fault] = {"limits changed": _limits_changed, "instance removed": _instance_removed}
 FOR_ROOT = ("frozen in state D", "full disk", "planted files")
 BETWEEN: dict[str, Callable[[Scene], None]] = {"planted files": _planted, "upgrade of the log": _upgraded}

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuloom.gpus.host.cgroups import Group, Home, NoCgroups, mounts_here
+from gpuloom.gpus.host.cpu import parse_devices, this_machine
+from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.homes import find_home, key_of, leave_home
 from gpuloom.gpus.host.mps import Daemon
 from gpuloom.gpus.host.processes import born_ticks
@@ -41,6 +43,8 @@ class Shop:
         self.state = folder / "s"
         self.marks = folder / "marks"
         """Where odd jobs leave a file for what they have done."""
+        self.device = ""
+        """Instead of the stand-in's GPUs: `cpu`, as on the command line."""
         self.environment: dict[str, str] = {}
         """More of it, for the runner."""
         self.options: list[str] = []
@@ -66,6 +70,20 @@ class Shop:
             leave_home(find_home(key_of(self.store.folder)))
         for folder in self.store.mps_dir.glob("*"):
             Daemon("none", folder).stop()
+        for home in self.device_homes():
+            for group in home.groups():
+                assert group.end(PATIENCE_S)
+            leave_home(home)
+
+    def cpu_driver(self) -> CpuDriver:
+        """As the runner sees its CPU devices."""
+        return CpuDriver(parse_devices([self.device], this_machine()), self.hardware.folder / "state")
+
+    def device_homes(self) -> list[Home]:
+        """Of CPU devices that are cut or used."""
+        driver = self.cpu_driver() if self.device else None
+        found = [] if driver is None else [driver.home(device) for device in driver.devices]
+        return [home for home in found if home is not None]
 
     def home(self) -> Home:
         """Where the runner's launches live, if it has made that."""
@@ -106,6 +124,7 @@ class Shop:
         if self.owner is not None:
             os.chown(work, self.owner, -1)
         words = [str(GPULOOM), "run", str(work), "--policy", policy, "--state", str(self.state), "--pace", f"{pace:g}"]
+        words += ["--device", self.device] if self.device else []
         for name, seconds in (QUICK | timing).items():
             words += ["--timing", f"{name}={seconds:g}"]
         return [*words, "--output", "json", *self.options]
@@ -181,6 +200,7 @@ class Shop:
         """No process, no MPS daemon, no instance but those that were there."""
         assert processes.marked(self.store.jobs_dir) == {}
         assert not self.home().unified.exists()
+        assert self.device_homes() == []
         assert list(self.store.jobs_dir.glob("*/checkpoint/TWICE")) == [], "a job was run twice at once"
         assert list((self.state / "mps").glob("*/pipe/*")) == []
         shown = json.loads(self.hardware.ctl("show").stdout)
@@ -191,6 +211,7 @@ class Shop:
         else:
             assert [(gpu["mig"], _parts(gpu)) for gpu in shown] == [(gpu["mig"], _parts(gpu)) for gpu in found]
         assert list((self.hardware.folder / "state").glob("*.json")) == []
+        assert list((self.hardware.folder / "state").glob("*.home")) == [], "a CPU device is not as it was found"
 
 
 def _parts(gpu: dict[str, Any]) -> list[tuple[int, str]]:

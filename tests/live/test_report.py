@@ -1,6 +1,5 @@
 """The story of a run from its log: times add up, what was predicted stands beside what was seen; and its page."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
@@ -24,6 +23,7 @@ from gpuloom.engine.machine import Decision
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import describe, parse_cluster
 from gpuloom.gpus.grant import Grant
+from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.model import Instance
 from gpuloom.live.report.gantt import MOST_TICKS, Bar, side_by_side, tick_s
 from gpuloom.live.report.page import noise_words, run_page
@@ -36,13 +36,6 @@ from tests.pages.seen import Seen, asks_for_nothing
 
 UNCUT = "A100-40GB+resets"
 LARGE, SMALL = Instance(4, "3g.20gb"), Instance(0, "2g.10gb")
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    median_ms: float = 12.5
-    spread_pct: float = 3.25
-    pieces: int = 40
 
 
 class Log:
@@ -202,7 +195,7 @@ def test_the_page_shows_real_seconds_and_what_was_not_seen() -> None:
 
 
 def test_the_noise_floor_stands_beside_every_measured_figure() -> None:
-    story, floor = told(alone_then_cut(), "a", "b"), Floor()
+    story, floor = told(alone_then_cut(), "a", "b"), Noise(12.5, 3.25, 40)
     assert "spread of 3.25 %" in noise_words(floor)
     assert run_page(story, (), floor).count(noise_words(floor)) == 4
     assert "Noise floor" not in run_page(story, ())

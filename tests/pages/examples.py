@@ -1,11 +1,11 @@
 """One small page of each kind, with all that a user names passed through a function."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from gpuloom.contract.plan import Reason
 from gpuloom.gpus.catalogue import MODELS
 from gpuloom.gpus.grant import Grant
+from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.model import Instance
 from gpuloom.kernels.profile import Kernel, Launch, Profile, Run
 from gpuloom.kernels.timeline import page as kernels_page
@@ -84,13 +84,6 @@ def kernels(name: Naming) -> str:
     return kernels_page(Profile(name("program"), known, (Run(request * 5),), name("device"), (name("note"),)))
 
 
-@dataclass(frozen=True, slots=True)
-class Floor:
-    median_ms: float = 12.5
-    spread_pct: float = 3.25
-    pieces: int = 40
-
-
 def live(name: Naming) -> str:
     first, second = name("training-0"), name("training-1")
     large, small = Instance(4, "3g.20gb"), Instance(0, "2g.10gb")
@@ -129,7 +122,7 @@ def live(name: Naming) -> str:
         name("policy"), "1xA100-40GB", 10.0, 400.0, jobs, (DeviceStory(0, MODELS["A100-40GB"], spans),), speeds,
         (ProbeStory(90.0, 0, predictions),), decided,
     )  # fmt: skip
-    return run_page(story, (name("fact"),), Floor())
+    return run_page(story, (name("fact"),), Noise(12.5, 3.25, 40))
 
 
 PAGES = {"simulation": simulation, "provisioning": provisioning, "kernels": kernels, "live": live}

@@ -222,6 +222,7 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
         reason = devices.clear(gpu.index)
         if reason is not None:
             raise Refused(f"{devices.noun} {devices.hosts[gpu.index]}: {reason}")
+    noise = devices.noise()  # before the clock starts
     run = Run(
         wish.policy,
         wish.seed,
@@ -233,7 +234,7 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
         asdict(settings.timing),
         os.geteuid() if wish.owner_uid is None else wish.owner_uid,
         wish.devices,
-        devices.noise(),
+        noise,
     )
     store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=describe(cluster, run.gpus)))
     engine = Engine(cluster, policy, max_crashes=MAX_CRASHES)

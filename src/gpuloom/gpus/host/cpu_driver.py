@@ -129,12 +129,14 @@ class CpuDriver:
                     raise StepFailed(f"{device.uuid} is in use as a whole", Code.IN_USE)
                 home.group(CUT).create()
                 home.group(CUT).as_home()
-            elif (there := self.home(device)) is not None:
-                if not there.group(CUT).remove():
-                    raise StepFailed(f"{device.uuid} is in use, or has instances", Code.IN_USE)
-                if there.group(WHOLE).remove():
+                return
+            there = self.home(device)
+            if there is not None and not there.group(CUT).remove():
+                raise StepFailed(f"{device.uuid} is in use, or has instances", Code.IN_USE)
+            if there is None or there.group(WHOLE).remove():
+                if there is not None:
                     leave_home(there)
-                    self._record(device.uuid).unlink(missing_ok=True)
+                self._record(device.uuid).unlink(missing_ok=True)
 
     def create(self, state: GpuState, instance: Instance) -> None:
         device = self.devices[state.index]
