@@ -96,8 +96,8 @@ def run_jobs(
     before = store.run()
     _check_users(wish if before is None else before, store)
     if before is not None:
-        hosts = _found_again(cutter, before)
         differs = same_work(before, wish.jobs, wish.policy, wish.seed, wish.pace, wish.owner_uid, wish.devices)
+        hosts = () if differs else _found_again(cutter, before)
         if differs is None and wish.gpus is not None and wish.gpus != hosts:
             differs = f"GPUs {','.join(map(str, hosts))}"
         if differs:
