@@ -198,7 +198,7 @@ def recurrent_gradients(weights: State, heard: Floats, wanted: Floats) -> Gradie
 
 def table(seed: int) -> Training:
     """Rows are to say, through a common head, the hidden sign of their number. Weight decay reaches every row."""
-    rows, width, batch, decay = 1 << 21, 16, 1 << 19, np.float32(1e-4)
+    rows, width, batch, decay = 1 << 21, 16, 3 << 17, np.float32(1e-4)
     kept = np.random.default_rng(seed).random((rows, width), dtype=np.float32)
     kept -= np.float32(0.5)
     weights = {"table": kept, "head": np.ones((width, 1), dtype=np.float32)}
@@ -226,7 +226,7 @@ def far_apart(dice: np.random.Generator, batch: int, rows: int) -> NDArray[np.in
 
 
 KINDS: dict[str, Callable[[int], Training]] = {
-    "mlp": lambda seed: dense(seed, width=640, batch=8192, pieces=8),
+    "mlp": lambda seed: dense(seed, width=512, batch=7168, pieces=8),
     "single": recurrent,
     "embedding": table,
     "loader": lambda seed: dense(seed, width=256, batch=2048, pieces=1, wait_s=0.1),
