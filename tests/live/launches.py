@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpuloom.gpus.host.cgroups import Home
 from gpuloom.gpus.host.homes import find_home, key_of, leave_home
+from gpuloom.live.devices import Place
 from gpuloom.live.launch import Launcher, kill
 from gpuloom.live.store import Exit, Launch, Store
 from gpuloom.live.users import Account, account_of
@@ -27,7 +28,7 @@ class Bench:
 
     def start(self, *command: str, host: HostNeeds = NO_HOST_NEEDS) -> "tuple[Launch, subprocess.Popen[bytes]]":
         job = Job("job", command=command, host=host)
-        self.begun.append(self.launcher.start(job, 1, {"CUDA_VISIBLE_DEVICES": ""}, None))
+        self.begun.append(self.launcher.start(job, 1, Place({"CUDA_VISIBLE_DEVICES": ""}), None))
         return self.begun[-1]
 
     def finish(self, launch: Launch, keeper: "subprocess.Popen[bytes]") -> Exit:

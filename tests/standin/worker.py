@@ -9,11 +9,12 @@ import json
 import os
 import sys
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpuloom.gpus.host.cutter import CutOutcome, Cutter
-from gpuloom.gpus.host.mig import StepFailed
+from gpuloom.gpus.host.mig import StepFailed, nvml_driver
 from gpuloom.gpus.host.nvml import NoDriver, opened
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.model import Instance
@@ -22,7 +23,7 @@ held = ExitStack()
 
 
 def cutter(order: dict[str, Any]) -> Cutter:
-    return Cutter(root=Path(order.get("root", "/nonexistent")))
+    return Cutter(partial(nvml_driver, root=Path(order.get("root", "/nonexistent"))))
 
 
 def shown(cut: CutOutcome) -> dict[str, Any]:

@@ -39,8 +39,8 @@ from gpuloom.live.devices import DeviceError, Devices
 from gpuloom.live.jobs import Fate, LiveJob, ending, has_stalled
 from gpuloom.live.keeper import NO_ROOM, NOT_WRITTEN
 from gpuloom.live.launch import Launcher, Left, kill, left_of
-from gpuloom.live.probe import Predict, by_share
-from gpuloom.live.probing import Probing
+from gpuloom.live.probes.measure import Predict, by_share
+from gpuloom.live.probes.running import Probing
 from gpuloom.live.restoring import Restoring
 from gpuloom.live.store import Exit, Progress, Store
 from gpuloom.live.timing import Timing
@@ -283,8 +283,8 @@ class LocalBody:
             self.post(partial(self._lost_sight, job_id))
             return
         try:
-            device = self.devices.environment(pending.grants, pending.share_pct)
-            launch, child = self.launcher.start(view.job, view.starts, device, pending.share_pct)
+            place = self.devices.place(pending.grants, pending.share_pct)
+            launch, child = self.launcher.start(view.job, view.starts, place, pending.share_pct)
         except (DeviceError, OSError, ValueError) as error:
             if isinstance(error, OSError) and (error.errno in NO_ROOM or pending.tries < MOST_TRIES):
                 pending.tries += error.errno not in NO_ROOM  # the host may be itself again in a moment

@@ -1,21 +1,24 @@
-"""This machine's GPUs for the jobs of one run: cut them, share them under MPS, name them to a process, give them back.
+"""This machine's devices for the jobs of one run: take them, cut them, give them back. GPUs (`gpus`) or CPUs (`cpus`).
 
-Knows nothing of jobs but their grants. The engine's index of a GPU is its position among those that the run has taken.
+Knows nothing of jobs but their grants. The engine's index of a device is its position among those of the run.
 """
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from gpuloom.gpus.cluster import Cluster, Gpu
 from gpuloom.gpus.grant import Device, Grant, Grants
+from gpuloom.gpus.host.cgroups import NO_LIMITS, Group, Home, Limits
 from gpuloom.gpus.host.cutter import CutOutcome, Cutter
 from gpuloom.gpus.host.mig import StepFailed
-from gpuloom.gpus.host.mps import Daemon, MpsError, daemon_for
+from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.model import Instance, Layout
+from gpuloom.live.users import Account
 
 TRIES = 3
 """How often the driver is asked before an error is believed: what one bad answer prevents, the next call may do."""
@@ -27,6 +30,17 @@ class DeviceError(Exception):
     """A device cannot be given to a job; the text says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job's processes run."""
+
+    environment: Mapping[str, str]
+    """What names its device and share to them."""
+    home: Home | None = None
+    """In which their group has to be; None: where the runner keeps those."""
+    limits: Limits = NO_LIMITS
+
+
 def insist(ask: Callable[[], T]) -> T:
     """The driver's answer, asked for again if it is an error: what it says now and then is no reason to give up."""
     for _ in range(TRIES - 1):
@@ -35,33 +49,38 @@ def insist(ask: Callable[[], T]) -> T:
     return ask()
 
 
-class Devices:
-    def __init__(self, cutter: Cutter, hosts: Sequence[int], mps_dir: Path, mps_timeout_s: float = 5.0) -> None:
+def uuids_of(cutter: Cutter, hosts: Sequence[int]) -> tuple[str, ...]:
+    return tuple(insist(partial(cutter.look, host)).uuid for host in hosts)
+
+
+class Devices(ABC):
+    noun = "GPU"
+    most_of_a_job: int | None = None
+    """So many a job can have at once; None: as many as it likes."""
+
+    def __init__(self, cutter: Cutter, hosts: Sequence[int]) -> None:
         self.cutter = cutter
         self.hosts = tuple(hosts)
-        """The host's number of each GPU, by the engine's."""
-        self.mps_dir = mps_dir
-        self.mps_timeout_s = mps_timeout_s
+        """The host's number of each device, by the engine's."""
         self._uuids: dict[Device, str] = {}
-        self._daemons: dict[Device, Daemon] = {}
 
     def take(self) -> Cluster:
-        """Make all the GPUs ours; Refused if one is not to be had."""
+        """Make all the devices ours; Refused if one is not to be had."""
         states = [insist(partial(self.cutter.take, host)) for host in self.hosts]
         return Cluster(tuple(Gpu(index, 0, state.model) for index, state in enumerate(states)))
 
     def uuids(self) -> tuple[str, ...]:
-        return tuple(insist(partial(self.cutter.look, host)).uuid for host in self.hosts)
+        return uuids_of(self.cutter, self.hosts)
 
     def clear(self, gpu: int) -> str | None:
-        """Make a GPU uncut; why it cannot be, if so. Its MIG mode stays until somebody needs it changed."""
+        """Make a device uncut; why it cannot be, if so. Its MIG mode stays until somebody needs it changed."""
         try:
             return self._apply(gpu, ()).reason
         except (Refused, StepFailed) as reason:
             return str(reason)
 
     def look(self, gpu: int) -> Layout | None:
-        """The layout now, half-made instances removed or completed; None if the GPU does not answer."""
+        """The layout now, half-made instances removed or completed; None if the device does not answer."""
         with suppress(Refused, StepFailed):
             state = self.cutter.look(self.hosts[gpu])
             if state.occupied != state.layout:
@@ -70,8 +89,8 @@ class Devices:
         return None
 
     def cut(self, gpu: int, target: Layout) -> tuple[Layout | None, str | None]:
-        """The layout after it, None if the GPU does not answer; and why it is not the target, if so."""
-        for device in [device for device in self._daemons if device[0] == gpu and device[1] not in target]:
+        """The layout after it, None if the device does not answer; and why it is not the target, if so."""
+        for device in [device for device in self.shared() if device[0] == gpu and device[1] not in target]:
             self.stop_sharing(device)
         self._uuids = {device: uuid for device, uuid in self._uuids.items() if device[0] != gpu}
         try:
@@ -81,15 +100,15 @@ class Devices:
         return cut.layout, cut.reason
 
     def _apply(self, gpu: int, target: Layout) -> CutOutcome:
-        """An uncut GPU keeps the MIG mode it has: whoever uses it whole switches it off, and nobody else needs to."""
+        """An uncut one keeps the MIG mode it has: whoever uses it whole switches it off, and nobody else needs to."""
         host = self.hosts[gpu]
         return self.cutter.apply(host, target, keep_mig=self.cutter.look(host).mig)
 
     def leave(self) -> list[str]:
-        """Give every GPU back as it was found; the reasons where that failed."""
-        for device in list(self._daemons):
+        """Give every device back as it was found; the reasons where that failed."""
+        for device in self.shared():
             self.stop_sharing(device)
-        self.stop_stray_daemons(())
+        self.stop_strays(())
         return [problem for gpu in range(len(self.hosts)) if (problem := self._leave(gpu)) is not None]
 
     def _leave(self, gpu: int) -> str | None:
@@ -103,22 +122,7 @@ class Devices:
                 reason = str(refused)
             if reason is None:
                 return None
-        return f"GPU {host} is not as it was found: {reason}"
-
-    # ---- naming a grant to a process ---------------------------------------------------------------------------
-
-    def environment(self, grants: Grants, share_pct: float | None = None) -> dict[str, str]:
-        """What a job's process needs in its environment; `share_pct` instead of the grant's, during a probe."""
-        uuids = [self._uuid(grant) for grant in grants]
-        environment = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
-        shared = [grant for grant in grants if grant.share_pct < 100]
-        if shared:
-            if len(grants) > 1:
-                raise DeviceError("a job that shares has one device")
-            daemon = self._share(grants[0])
-            environment |= daemon.client_environment(share_pct or grants[0].share_pct, grants[0].mem_mib)
-        profiles = ["whole" if grant.instance is None else grant.instance.profile for grant in grants]
-        return environment | {"GPULOOM_PROFILE": ",".join(profiles)}
+        return f"{self.noun} {host} is not as it was found: {reason}"
 
     def _uuid(self, grant: Grant) -> str:
         if grant.device not in self._uuids:
@@ -130,48 +134,52 @@ class Devices:
         try:
             state = self.cutter.look(host)
             if instance is None:
-                if state.mig:  # a GPU in MIG mode cannot be used whole
+                if state.mig:  # what can be cut cannot be used whole
                     cut = self.cutter.apply(host, ())
                     if cut.reason is not None:
-                        raise DeviceError(f"GPU {host} cannot be used whole: {cut.reason}")
+                        raise DeviceError(f"{self.noun} {host} cannot be used whole: {cut.reason}")
                 return state.uuid
             if instance not in state.uuids:
-                raise DeviceError(f"GPU {host} has no {instance}")
+                raise DeviceError(f"{self.noun} {host} has no {instance}")
             return state.uuids[instance]
         except (Refused, StepFailed) as reason:
             raise DeviceError(str(reason)) from reason
 
-    # ---- MPS ---------------------------------------------------------------------------------------------------
+    # ---- what GPUs and CPUs do differently ---------------------------------------------------------------------
 
-    def _share(self, grant: Grant) -> Daemon:
-        daemon = daemon_for(self._uuid(grant), self.mps_dir)
-        if grant.device not in self._daemons:
-            try:
-                daemon.start(timeout_s=self.mps_timeout_s)
-            except MpsError as error:
-                raise DeviceError(str(error)) from error
-            self._daemons[grant.device] = daemon
-        return daemon
+    @abstractmethod
+    def place(self, grants: Grants, share_pct: float | None = None) -> Place:
+        """For a job with these grants; `share_pct` instead of the grant's, during a probe. DeviceError if it fails."""
 
-    def adopt(self, grant: Grant) -> None:
-        """Somebody is a client of this device's daemon already, from before the runner was started again."""
-        if grant.share_pct < 100:
-            self._share(grant)
+    @abstractmethod
+    def why_no_sharing(self, accounts: Mapping[str, Account]) -> str | None:
+        """Why jobs of these users cannot share a device, known before they try."""
+
+    def reshare(self, group: Group | None, own: Limits, grant: Grant, share_pct: float | None) -> bool:  # noqa: ARG002
+        """Give one that runs another share; False if it has to be launched again. `own`: the job's own limits."""
+        return False
+
+    def cpus(self, gpu: int) -> float | None:  # noqa: ARG002
+        """Whose time is counted: how much of it there is in a second; None if nobody counts."""
+        return None
+
+    def adopt(self, grant: Grant, group: Group | None, own: Limits) -> None:  # noqa: B027
+        """Somebody has this share already, from before the runner was started again."""
+
+    def noise(self) -> Noise | None:
+        """How steady they are, measured while nobody uses them; None where nobody can tell."""
+        return None
+
+    def homes(self) -> list[Home]:
+        """Where groups of jobs may live, beside the runner's own."""
+        return []
 
     def shared(self) -> list[Device]:
-        return list(self._daemons)
+        """Devices for which something has to be done when nobody shares them any more."""
+        return []
 
-    def stop_sharing(self, device: Device) -> None:
-        """Nobody shares this device any more: a server that stays would hold it."""
-        daemon = self._daemons.pop(device, None)
-        if daemon is not None:
-            with suppress(MpsError):  # what does not end makes the next cut refuse, and say so
-                daemon.stop(self.mps_timeout_s)
+    def stop_sharing(self, device: Device) -> None:  # noqa: B027
+        """Nobody shares this device any more."""
 
-    def stop_stray_daemons(self, keep: Sequence[Device]) -> None:
-        """End the daemons that a killed runner has left, but for those of devices that are still shared."""
-        kept = {self._daemons[device].folder for device in keep if device in self._daemons}
-        for folder in sorted(self.mps_dir.glob("*-*")):
-            if folder not in kept and any(folder.glob("pipe/*")):
-                with suppress(MpsError):
-                    Daemon("none", folder).stop(self.mps_timeout_s)
+    def stop_strays(self, keep: Sequence[Device]) -> None:  # noqa: B027
+        """End what a killed runner has left for sharing, but for devices that are still shared."""

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -18,6 +18,7 @@ from pathlib import Path
 from gpuloom.gpus.host.cgroups import Group, Home, Limits
 from gpuloom.gpus.host.files import open_own
 from gpuloom.live import keeper, processes
+from gpuloom.live.devices import Place
 from gpuloom.live.processes import MARK
 from gpuloom.live.store import Launch, Store
 from gpuloom.live.users import Account, environment_of
@@ -49,16 +50,17 @@ class Launcher:
     grace_s: float
 
     def start(
-        self, job: Job, start: int, device: Mapping[str, str], share_pct: float | None
+        self, job: Job, start: int, place: Place, share_pct: float | None
     ) -> "tuple[Launch, subprocess.Popen[bytes]]":
-        """`device`: the variables that name its device and share. Whoever calls is sure that the last one has gone."""
+        """Whoever calls is sure that the last one has gone."""
         account, last = self.accounts[job.id], self.store.last_launch(job.id)
         number = 1 if last is None else last.number + 1
-        group = None if self.home is None else self.home.group(f"{self.store.job_dir(job.id).name}-{number}")
+        home = place.home or self.home
+        group = None if home is None else home.group(f"{self.store.job_dir(job.id).name}-{number}")
         if group is not None:
-            group.create(limits_of(job))
+            group.create(limits_of(job).within(place.limits.cpus, place.limits.mem_mib))
         launch = self.store.new_launch(job.id, number, start, share_pct, account, group)
-        environment = self._environment(launch, job, account, device)
+        environment = self._environment(launch, job, account, place.environment)
         return launch, self._keeper(launch, job, account, environment)
 
     def _keeper(
@@ -112,9 +114,10 @@ class Launcher:
             environment["GPULOOM_RESUME"] = "1"
         return environment
 
-    def strays(self, known: set[Path]) -> list[Group]:
-        """Groups of launches that nobody knows of, by the paths of those that somebody does."""
-        groups = [] if self.home is None else self.home.groups()
+    def strays(self, known: set[Path], homes: Sequence[Home]) -> list[Group]:
+        """Groups of launches that nobody knows of, by the paths of those that somebody does. `homes`: of devices."""
+        own = [] if self.home is None else [self.home]
+        groups = [group for home in (*own, *homes) for group in home.groups()]
         return [group for group in groups if group.path.name != KEEPERS and group.path not in known]
 
 

@@ -12,6 +12,7 @@ from gpuloom.engine.events import GpuCut, GpuLost, GpuRestored, JobStopped
 from gpuloom.live.body import LocalBody
 from gpuloom.live.devices import DeviceError
 from gpuloom.live.jobs import LiveJob
+from gpuloom.live.launch import limits_of
 from gpuloom.live.store import Launch
 
 ACTIVE = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
@@ -24,7 +25,7 @@ def recover(body: LocalBody) -> None:
     before = {job_id: view for job_id, view in state.jobs.items() if view.phase in ACTIVE}
     body.wake_s = state.next_wake_s
     _adopt(body, before)
-    body.devices.stop_stray_daemons(body.devices.shared())
+    body.devices.stop_strays(body.devices.shared())
     for gpu in state.gpus:
         _look_for_what_is_gone(body, gpu)
     for job_id, view in before.items():
@@ -49,9 +50,9 @@ def _adopt(body: LocalBody, views: dict[str, JobView]) -> None:
             body.ask_to_leave(job, save=True)
         for grant in view.held:
             with suppress(DeviceError):  # then its daemon is ended as a stray, and the job crashes and comes back
-                body.devices.adopt(grant)
+                body.devices.adopt(grant, launch.group, limits_of(view.job))
     known = {job.launch.group.path for job in body.jobs.values() if job.launch.group is not None}
-    for group in body.launcher.strays(known):
+    for group in body.launcher.strays(known, body.devices.homes()):
         group.kill()
 
 

@@ -26,17 +26,20 @@ from gpuloom.engine.recovery import recover as recover_engine
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster, describe
 from gpuloom.gpus.host.cgroups import Home, NoCgroups
+from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter
-from gpuloom.gpus.host.homes import find_home, key_of, leave_home
-from gpuloom.gpus.host.mps import why_unusable
+from gpuloom.gpus.host.homes import find_home, is_home, key_of, leave_home
+from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.live.body import LocalBody, Settings
 from gpuloom.live.clock import Clock
-from gpuloom.live.devices import Devices, insist
+from gpuloom.live.cpus import CpuDevices
+from gpuloom.live.devices import Devices, insist, uuids_of
+from gpuloom.live.gpus import GpuDevices
 from gpuloom.live.launch import Launcher, limits_of
 from gpuloom.live.recover import recover
 from gpuloom.live.store import Run, Store, same_work
-from gpuloom.live.users import accounts_of, closed_to, why_not_shared
+from gpuloom.live.users import accounts_of, closed_to
 from gpuloom.policies.registry import make_policy
 from gpuloom.work.model import Job, Kind
 
@@ -53,6 +56,8 @@ class Wish:
     """The host's numbers; None: all."""
     owner_uid: int | None = None
     """Whose work file it is (`users.work_owner`); None: ours."""
+    devices: tuple[str, ...] = ()
+    """As the command line names them; none: this host's GPUs. The cutter was opened with the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,8 @@ class Result:
     interrupted: bool
     had_ended: bool = False
     """All its jobs had ended before: nothing was run now."""
+    noise: Noise | None = None
+    """How steady its devices were before it began."""
 
     @property
     def all_done(self) -> bool:
@@ -90,19 +97,19 @@ def run_jobs(
     _check_users(wish if before is None else before, store)
     if before is not None:
         hosts = _found_again(cutter, before)
-        differs = same_work(before, wish.jobs, wish.policy, wish.seed, wish.pace, wish.owner_uid)
+        differs = same_work(before, wish.jobs, wish.policy, wish.seed, wish.pace, wish.owner_uid, wish.devices)
         if differs is None and wish.gpus is not None and wish.gpus != hosts:
             differs = f"GPUs {','.join(map(str, hosts))}"
         if differs:
             raise InputError(f"{store.folder} holds a run with {differs}; go on with that, or name another folder")
         outcomes = outcomes_of(store, before.jobs)
         if all(outcome.state in ("completed", "given up") for outcome in outcomes):
-            left = tuple(Devices(cutter, hosts, store.mps_dir).leave())  # it may have been killed before it did that
+            left = tuple(devices_of(cutter, hosts, store).leave())  # it may have been killed before it did that
             _leave_home(store)
-            return Result(outcomes, left, interrupted=False, had_ended=True)
+            return Result(outcomes, left, interrupted=False, had_ended=True, noise=before.noise)
     else:
         hosts = _hosts(cutter, wish.gpus)
-    devices = Devices(cutter, hosts, store.mps_dir)
+    devices = devices_of(cutter, hosts, store)
     if before is None:
         try:
             body = _begin(wish, store, devices, _take(devices), settings)
@@ -122,7 +129,14 @@ def run_jobs(
     if not body.jobs:
         _leave_home(store)
         _leave_old_homes(store, run.jobs)
-    return Result(outcomes_of(store, run.jobs), left, body.closing)
+    return Result(outcomes_of(store, run.jobs), left, body.closing, noise=run.noise)
+
+
+def devices_of(cutter: Cutter, hosts: Sequence[int], store: Store) -> Devices:
+    """As the cutter has them: GPUs, or parts of this machine's CPUs."""
+    if isinstance(cutter.driver, CpuDriver):
+        return CpuDevices(cutter, hosts, cutter.driver)
+    return GpuDevices(cutter, hosts, store.mps_dir)
 
 
 def outcomes_of(store: Store, jobs: Sequence[Job]) -> tuple[Outcome, ...]:
@@ -195,16 +209,19 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
     _check_told(policy, wish)
     reason = why_too_large(wish.jobs, cluster)
     if reason is None and getattr(policy, "uses_mps", False):
-        shared = why_not_shared(accounts_of(wish.jobs, wish.owner_uid, os.geteuid()))
-        reason = why_unusable(store.mps_dir) if shared is None else f"policy {wish.policy} shares GPUs by MPS: {shared}"
+        shared = devices.why_no_sharing(accounts_of(wish.jobs, wish.owner_uid, os.geteuid()))
+        reason = None if shared is None else f"policy {wish.policy} has jobs share a device: {shared}"
     if reason is not None:
         raise InputError(reason)
+    for job in wish.jobs:
+        if devices.most_of_a_job is not None and job.gpus > devices.most_of_a_job:
+            raise InputError(f"job {job.id} asks for {job.gpus} GPUs: on CPU devices a job has {devices.most_of_a_job}")
     launcher = _launcher(wish, store, settings, settings.working_dir)
     _check_limits(wish.jobs, launcher)
     for gpu in cluster.gpus:
         reason = devices.clear(gpu.index)
         if reason is not None:
-            raise Refused(f"GPU {devices.hosts[gpu.index]}: {reason}")
+            raise Refused(f"{devices.noun} {devices.hosts[gpu.index]}: {reason}")
     run = Run(
         wish.policy,
         wish.seed,
@@ -215,6 +232,8 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
         wish.jobs,
         asdict(settings.timing),
         os.geteuid() if wish.owner_uid is None else wish.owner_uid,
+        wish.devices,
+        devices.noise(),
     )
     store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=describe(cluster, run.gpus)))
     engine = Engine(cluster, policy, max_crashes=MAX_CRASHES)
@@ -270,13 +289,14 @@ def _leave_old_homes(store: Store, jobs: Sequence[Job]) -> None:
     """Of runners before this one, that were started elsewhere."""
     last = [store.last_launch(job.id) for job in jobs]
     for home in {launch.group.path.parent for launch in last if launch is not None and launch.group is not None}:
-        leave_home(Home(home))
+        if is_home(home):  # and not an instance of a CPU device, which may be there for others
+            leave_home(Home(home))
 
 
 def _take(devices: Devices) -> Cluster:
     cluster = devices.take()
     if not len(cluster):
-        raise InputError("this host has no GPU to run jobs on")
+        raise InputError("this host has no GPU to run jobs on; --device cpu runs them on its CPUs")
     return cluster
 
 
@@ -291,7 +311,7 @@ def _hosts(cutter: Cutter, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
 def _found_again(cutter: Cutter, run: Run) -> tuple[int, ...]:
     """Where the run's GPUs are now: numbers may change with a reboot, UUIDs do not."""
     every = range(insist(cutter.count))
-    numbers = {uuid: host for host, uuid in enumerate(Devices(cutter, every, Path()).uuids())}
+    numbers = {uuid: host for host, uuid in enumerate(uuids_of(cutter, every))}
     missing = [uuid for uuid in run.gpus if uuid not in numbers]
     if missing:
         raise InputError(f"the run was begun on {', '.join(missing)}, which this host no longer has")

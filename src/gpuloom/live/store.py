@@ -41,6 +41,7 @@ from gpuloom.gpus.host.files import (
     try_lock,
     write_whole,
 )
+from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.processes import ProcessId, boot_id
 from gpuloom.live import processes
 from gpuloom.live.keeper import NO_ROOM, RECORD_BYTES, ROOM_BYTES
@@ -69,6 +70,10 @@ class Run:
     """As it was begun with."""
     owner_uid: int | None = None
     """Whose work file it was; None if it was begun before that was kept."""
+    devices: tuple[str, ...] = ()
+    """As the command line named them; none: this host's GPUs."""
+    noise: Noise | None = None
+    """How steady the devices were before it began, where that can be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,11 +365,19 @@ class Store:
 
 
 def same_work(
-    before: Run, jobs: Sequence[Job], policy: str, seed: int, pace: float, owner_uid: int | None = None
+    before: Run,
+    jobs: Sequence[Job],
+    policy: str,
+    seed: int,
+    pace: float,
+    owner_uid: int | None = None,
+    devices: Sequence[str] = (),
 ) -> str | None:
     """What differs between a run and what is asked for now; None if it is the same."""
     if None not in (before.owner_uid, owner_uid) and before.owner_uid != owner_uid:
         return f"a work file of user {before.owner_uid}"
+    if before.devices != tuple(devices):
+        return f"--device {' --device '.join(before.devices)}" if before.devices else "GPUs, and no --device"
     if before.policy != policy:
         return f"policy {before.policy}"
     if before.seed != seed:

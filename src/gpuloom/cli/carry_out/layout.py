@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuloom.cli.carry_out import layout_print
+from gpuloom.cli.devices import Devices
 from gpuloom.cli.output import Output, emit
 from gpuloom.errors import InputError
 
@@ -124,14 +125,16 @@ def plan(
 @app.command("apply")
 def apply(
     gpu: Annotated[
-        int, typer.Option("--gpu", "-g", min=0, metavar="INDEX", help="A GPU of this host; see `gpuloom gpus --host`.")
-    ],
+        int | None,
+        typer.Option("--gpu", "-g", min=0, metavar="INDEX", help="A GPU of this host; see `gpuloom gpus --host`."),
+    ] = None,
     to: Target = None,
     config: Config = None,
     name: ConfigName = None,
     as_found: Annotated[
         bool, typer.Option("--as-found", help="Instead: restore what was there before gpuloom came, and give it up.")
     ] = False,
+    device: Devices = None,
     keep_mig: Annotated[
         bool, typer.Option("--keep-mig", help="With an empty layout: leave MIG mode on (it is switched off otherwise).")
     ] = False,
@@ -145,12 +148,14 @@ def apply(
     gpuloom layout apply --gpu 0 --to 3g.20gb@4,2g.10gb@0 --output json
     gpuloom layout apply --gpu 1 --config mig.yaml --name balanced
     gpuloom layout apply --gpu 0 --as-found
+    gpuloom layout apply --device cpu --to 3,2,2
 
-    Needs root. Only idle GPUs that no other manager claims are taken, and work on an instance that stays is not
-    touched. If something fails in the middle, what was there before is restored as far as possible; the answer is
+    Needs root; with --device cpu, cgroups that this user may write, and --gpu counts the devices that it names (the
+    first if left out). Only idle GPUs that no other manager claims are taken, and work on an instance that stays is
+    not touched. If something fails in the middle, what was there before is restored as far as possible; the answer is
     always what the GPU shows afterwards. Exit code 1 means that the target was not, or would not be, reached.
     """
-    from gpuloom.gpus.host.cutter import Cutter
+    from gpuloom.gpus.host.cutter import cutter_of
     from gpuloom.gpus.host.mig import StepFailed
     from gpuloom.gpus.host.nvml import NoDriver
     from gpuloom.gpus.host.ownership import Refused
@@ -158,8 +163,11 @@ def apply(
     if (to is not None) + (config is not None) + as_found != 1 or (config is None) != (name is None):
         accepted = "--to LAYOUT, --config FILE with --name NAME, or --as-found"
         raise InputError(f"the target is missing or given twice: accepted are {accepted}")
+    if gpu is None and not device:
+        raise InputError("--gpu is missing: which of this host's GPUs? `gpuloom gpus --host` lists them")
+    gpu, noun = gpu or 0, "device" if device else "GPU"
     try:
-        with Cutter() as cutter:
+        with cutter_of(device or ()) as cutter:
             state = _state(cutter, gpu)
             choose, mig = _choice(cutter, state, to, config, name, keep_mig)
             choose(state)  # a layout that is written wrongly is no reason to take the GPU
@@ -170,7 +178,7 @@ def apply(
                     cutter.leave(gpu) if as_found else cutter.apply(gpu, choose, keep_mig=mig), output
                 )
     except (NoDriver, Refused, StepFailed) as reason:
-        typer.echo(f"GPU {gpu} was not changed: {reason}", err=True)
+        typer.echo(f"{noun} {gpu} was not changed: {reason}", err=True)
         raise typer.Exit(1) from None
 
 
@@ -206,7 +214,7 @@ def _state(cutter: "Cutter", gpu: int) -> "GpuState":
     count = cutter.count()
     if gpu >= count:
         accepted = f"0 to {count - 1}" if count > 1 else "only 0" if count else "none"
-        raise InputError(f"--gpu {gpu}: this host has {count} GPUs; accepted is {accepted}")
+        raise InputError(f"--gpu {gpu}: there are {count} here; accepted is {accepted}")
     state = cutter.look(gpu)
     if not state.model.mig:
         raise InputError(f"--gpu {gpu}: {state.product} has no MIG, so it cannot be cut")

@@ -5,12 +5,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpuloom.cli.devices import Devices
 from gpuloom.cli.output import Output, emit, print_json
 from gpuloom.errors import InputError
 
@@ -41,6 +43,7 @@ def run(
     resume: Resume = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="For policies that throw dice.")] = 0,
     gpus: Gpus = None,
+    device: Devices = None,
     pace: Pace = 1.0,
     timing: Times = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the end.")] = Output.table,
@@ -51,32 +54,37 @@ def run(
     gpuloom run jobs.yaml --state /var/lib/gpuloom/today
     gpuloom run jobs.yaml --policy whole-fifo --gpus 0 --timing grace_s=120
     gpuloom run --resume --state /var/lib/gpuloom/today
+    gpuloom run examples/cpu_jobs.yaml --device cpu --pace 3
 
-    Needs root, as cutting does. If it is killed, the jobs go on; the same command picks them up. Ctrl-C stops the jobs
-    with a checkpoint, a second one kills them; either way the GPUs are left as they were found. Exit code 1 means that
-    a job was given up, could not be placed, or that a GPU is not as it was found.
+    Needs root, as cutting does; with --device cpu, cgroups that this user may write. If it is killed, the jobs go on;
+    the same command picks them up. Ctrl-C stops the jobs with a checkpoint, a second one kills them; either way the
+    GPUs are left as they were found. Exit code 1 means that a job was given up, could not be placed, or that a GPU is
+    not as it was found.
     """
-    from gpuloom.gpus.host.cutter import Cutter
+    from gpuloom.gpus.host.cutter import cutter_of
     from gpuloom.gpus.host.mig import StepFailed
     from gpuloom.gpus.host.nvml import NoDriver
     from gpuloom.gpus.host.ownership import Refused
     from gpuloom.live.body import Settings
-    from gpuloom.live.predict import trained
+    from gpuloom.live.probes.by_time import by_time
+    from gpuloom.live.probes.predict import trained
     from gpuloom.live.run import run_jobs
     from gpuloom.live.store import Store
     from gpuloom.live.timing import Timing, begun_timing, with_changes
 
     with_changes(Timing(), timing or ())  # what is wrong with them is said before anything is opened
     here = _working_dir()
-    asked = None if resume else _wish(jobs, policy, seed, pace, gpus)
+    asked = None if resume else _wish(jobs, policy, seed, pace, gpus, tuple(device or ()))
     if resume and not (state / "run.json").exists():
         raise InputError(f"{state}: holds no run to go on with; expected the --state of an earlier one")
     try:
-        with Store(state) as store, Cutter() as cutter, _interruptible() as on_body:
-            before = store.run()
+        with Store(state) as store:
+            before, wish = store.run(), asked or _as_before(store)
             begun_with = begun_timing(before.timing) if before is not None else Timing()
-            settings = Settings(with_changes(begun_with, timing or ()), here, trained, _show, _say)
-            result = run_jobs(asked or _as_before(store), store, cutter, settings, on_body)
+            predict = by_time if wish.devices else trained
+            settings = Settings(with_changes(begun_with, timing or ()), here, predict, _show, _say)
+            with cutter_of(wish.devices) as cutter, _interruptible() as on_body:
+                result = run_jobs(wish, store, cutter, settings, on_body)
     except (NoDriver, Refused, StepFailed) as reason:
         typer.echo(f"gpuloom run: {reason}", err=True)
         raise typer.Exit(1) from None
@@ -89,7 +97,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _wish(path: Path | None, policy: str, seed: int, pace: float, gpus: str | None) -> "Wish":
+def _wish(path: Path | None, policy: str, seed: int, pace: float, gpus: str | None, devices: tuple[str, ...]) -> "Wish":
     from gpuloom.live.run import Wish, check_runnable
     from gpuloom.live.users import work_owner
     from gpuloom.work.files import read_owned_work
@@ -102,7 +110,7 @@ def _wish(path: Path | None, policy: str, seed: int, pace: float, gpus: str | No
     jobs = tuple(entry.job for entry in entries)
     check_runnable(jobs, path)
     owner_uid = work_owner(path, owner, os.geteuid())
-    return Wish(jobs, policy, seed, pace, None if gpus is None else _numbers(gpus), owner_uid)
+    return Wish(jobs, policy, seed, pace, None if gpus is None else _numbers(gpus), owner_uid, devices)
 
 
 def _working_dir() -> str:
@@ -122,7 +130,9 @@ def _as_before(store: "Store") -> "Wish":
 
     before = store.run()
     assert before is not None, "the caller has looked"
-    return Wish(before.jobs, before.policy, before.seed, before.pace, owner_uid=before.owner_uid)
+    return Wish(
+        before.jobs, before.policy, before.seed, before.pace, owner_uid=before.owner_uid, devices=before.devices
+    )
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -204,8 +214,8 @@ def _emit(result: "Result", output: Output) -> None:
     ]
     if output is Output.json:
         found = {"interrupted": result.interrupted, "not_as_found": list(result.not_as_found)}
-        print_json({"jobs": rows, **found})
+        print_json({"jobs": rows, **found, "noise": None if result.noise is None else asdict(result.noise)})
     else:
-        emit(rows, output)
+        emit(rows, output, "" if result.noise is None else f"on a CPU device: {result.noise}")
     for problem in result.not_as_found:
         typer.echo(problem, err=True)

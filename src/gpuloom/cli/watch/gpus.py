@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from gpuloom.cli.devices import Devices
 from gpuloom.cli.output import Output, emit
 
 
@@ -14,6 +15,7 @@ def gpus(
     host: Annotated[
         bool, typer.Option("--host", help="Show the GPUs of this host, as its driver reports them.")
     ] = False,
+    device: Devices = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.table,
 ) -> None:
     """Show the GPUs that gpuloom knows and how each can be cut, or the GPUs of this host.
@@ -23,9 +25,13 @@ def gpus(
     gpuloom gpus --model H100             its profiles: starts, memory, SMs
     gpuloom gpus --host --output json     this machine's GPUs and their instances
 
-    With --host, exit code 1 means that this host has no GPU that can be asked; the reason is on standard error.
+    gpuloom gpus --device cpu             this machine's CPU time as a device: its profiles, instances, who runs there
+
+    With --host or --device, exit code 1 means that this host has none that can be asked; standard error says why.
     """
-    if host:
+    if device:
+        _emit_devices(device, output)
+    elif host:
         _emit_host(output)
     elif model is not None:
         _emit_profiles(model, output)
@@ -74,6 +80,35 @@ def _emit_profiles(name: str, output: Output) -> None:
     ]
     title = f"{model.name}: {model.mem_mib:,} MiB, {model.sms} SMs"
     emit(rows, output, f"{title}, {model.units} memory units" if model.mig else f"{title}, no MIG: always used whole")
+
+
+def _emit_devices(names: list[str], output: Output) -> None:
+    from gpuloom.gpus.host.cutter import cutter_of
+    from gpuloom.gpus.host.mig import StepFailed
+    from gpuloom.gpus.host.nvml import NoDriver
+
+    try:
+        with cutter_of(names) as cutter:
+            states = [cutter.look(index) for index in range(cutter.count())]
+            taken = [cutter.found(state.index) is not None for state in states]
+    except (NoDriver, StepFailed) as reason:
+        typer.echo(f"no such device here: {reason}", err=True)
+        raise typer.Exit(1) from None
+    rows: list[dict[str, object]] = [
+        {
+            "device": state.index,
+            "uuid": state.uuid,
+            "what": state.product,
+            "mem_mib": state.model.mem_mib,
+            "profiles": [f"{profile.name} ({profile.mem_mib} MiB)" for profile in state.model.profiles],
+            "cut": state.mig,
+            "instances": [str(part.instance) for part in state.parts],
+            "processes": len(state.processes),
+            "taken_by_gpuloom": ours,
+        }
+        for state, ours in zip(states, taken, strict=True)
+    ]
+    emit(rows, output)
 
 
 def _emit_host(output: Output) -> None:

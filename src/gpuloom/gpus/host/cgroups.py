@@ -6,16 +6,20 @@ nothing of jobs. A group that was removed was empty, and nobody can join it any 
 """
 
 import errno
+import math
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
-CONTROLLERS = ("cpu", "memory", "pids")
-PERIOD_US = 100_000
+CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
+PERIOD_US, LEAST_QUOTA_US, MOST_PERIOD_US = 7_000, 1_000, 1_000_000
+"""A quota is a duty cycle: the shorter its period, the more it is like a slower CPU. But the kernel looks only at its
+ticks, of 4 ms in most kernels, and with periods shorter than this up to a tenth of the time is lost."""
 
 
 class NoCgroups(Exception):  # noqa: N818  (a fact about the host, not a fault)
@@ -27,15 +31,26 @@ class Limits:
     cpus: float | None = None
     mem_mib: int | None = None
     pids: int | None = None
+    cores: tuple[int, ...] | None = None
 
     @property
     def controllers(self) -> tuple[str, ...]:
         """Which controllers hold them."""
-        asked = {"cpu": self.cpus, "memory": self.mem_mib, "pids": self.pids}
+        asked = {"cpu": self.cpus, "cpuset": self.cores, "memory": self.mem_mib, "pids": self.pids}
         return tuple(name for name, value in asked.items() if value is not None)
+
+    def within(self, cpus: float | None, mem_mib: int | None) -> "Limits":
+        """These, and no more CPU time and memory than that."""
+        return replace(self, cpus=_less(self.cpus, cpus), mem_mib=_less(self.mem_mib, mem_mib))
 
 
 NO_LIMITS = Limits()
+
+N = TypeVar("N", int, float)
+
+
+def _less(one: N | None, other: N | None) -> N | None:
+    return one if other is None else other if one is None else min(one, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +130,54 @@ class Group:
     path: Path
     """Of version 2."""
     twins: Mapping[str, Path] = field(default_factory=dict)
-    """Of version 1, by controller. They exist only for limits that were asked for."""
+    """Of version 1, by controller. They exist for limits that were asked for, here or of a group around it."""
 
     def create(self, limits: Limits = NO_LIMITS) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        if "memory" in self.twins:  # with or without a limit: it tells who died for want of memory
-            self.twins["memory"].mkdir(parents=True, exist_ok=True)
+        for name, twin in self.twins.items():
+            # Memory with or without a limit: it tells who died for want of memory.
+            if name == "memory" or name in limits.controllers or twin.parent.is_dir():
+                twin.mkdir(parents=True, exist_ok=True)
+        if limits.cores is not None and "cpuset" in self.twins:
+            _open_cpuset(self.twins["cpuset"])
+        self.limit(limits)
+
+    def limit(self, limits: Limits) -> None:
+        """Set these limits, of a group that is there; others stay as they are."""
+        for file, value, needed in self._settings(limits):
+            try:
+                file.write_text(value, encoding="ascii")
+            except OSError:
+                if needed:
+                    raise
+
+    def lift_cpus(self) -> None:
+        """All the CPU time that the groups above it have."""
+        twin = self.twins.get("cpu")
+        file, value = (self.path / "cpu.max", "max") if twin is None else (twin / "cpu.cfs_quota_us", "-1")
+        with suppress(FileNotFoundError):  # then it has no limit
+            file.write_text(value, encoding="ascii")
+
+    def holds(self, limits: Limits) -> bool:
+        """Whether it is there and has these limits."""
+        wanted = {file: value for file, value, needed in self._settings(limits) if needed}
+        try:
+            return self.exists and all(file.read_text(encoding="ascii").strip() == wanted[file] for file in wanted)
+        except OSError:
+            return False
+
+    def _settings(self, limits: Limits) -> Iterator[tuple[Path, str, bool]]:
+        """File, value, and whether that has to be there."""
         for name in limits.controllers:
             twin = self.twins.get(name)
-            if twin is not None:
-                twin.mkdir(parents=True, exist_ok=True)
-            _limit(name, limits, self.path if twin is None else twin, version=2 if twin is None else 1)
+            folder, version = (self.path, 2) if twin is None else (twin, 1)
+            for file, value, needed in _settings(name, limits, version):
+                yield folder / file, value, needed
+
+    def as_home(self) -> "Home":
+        """For groups inside it, which can have limits of their own. Nobody may be in it but in those."""
+        _enable(self.path, self.path)
+        return Home(self.path, self.twins)
 
     def doors(self) -> list[Path]:
         """Whoever writes 0 into all of these is in."""
@@ -187,6 +239,15 @@ class Group:
             time.sleep(0.002)
             self.kill()
         return True
+
+    def cpu_s(self) -> float | None:
+        """CPU time that its processes have had so far; None if the kernel does not tell."""
+        with suppress(OSError, ValueError):
+            for line in (self.path / "cpu.stat").read_text(encoding="ascii").splitlines():
+                word, _, number = line.partition(" ")
+                if word == "usage_usec":
+                    return int(number) / 1e6
+        return None
 
     def oom_kills(self) -> int:
         """How many of its processes were killed because there was no memory left for them."""
@@ -266,23 +327,24 @@ def _enable(root: Path, folder: Path) -> None:
                 (above / "cgroup.subtree_control").write_text(f"+{name}", encoding="ascii")
 
 
-def _limit(name: str, limits: Limits, folder: Path, version: int) -> None:
-    for file, value, needed in _settings(name, limits, version):
-        try:
-            (folder / file).write_text(value, encoding="ascii")
-        except OSError:
-            if needed:
-                raise
-
-
 def _settings(name: str, limits: Limits, version: int) -> list[tuple[str, str, bool]]:
     """File, value, and whether it has to be there."""
     match name:
         case "cpu":
-            quota = max(int((limits.cpus or 0) * PERIOD_US), 1000)
+            quota, period = bandwidth_us(limits.cpus or 0.0)
             if version == 2:
-                return [("cpu.max", f"{quota} {PERIOD_US}", True)]
-            return [("cpu.cfs_period_us", str(PERIOD_US), True), ("cpu.cfs_quota_us", str(quota), True)]
+                return [("cpu.max", f"{quota} {period}", True)]
+            # Without a quota first: no step between the old and the new may be more than the group above has.
+            files = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_quota_us")
+            return [*zip(files, ("-1", str(period), str(quota)), (True, True, True), strict=True)]
+        case "cpuset":
+            cores = ranges(limits.cores or ())
+            if version == 2:
+                return [("cpuset.cpus", cores, True)]
+            return [
+                ("cpuset.cpus", cores, True),
+                ("cgroup.clone_children", "1", True),
+            ]  # so groups inside begin with it
         case "memory":
             size = str((limits.mem_mib or 0) << 20)
             if version == 2:  # no swap beyond it, and who runs out ends as a whole, not one process of it
@@ -290,6 +352,31 @@ def _settings(name: str, limits: Limits, version: int) -> list[tuple[str, str, b
             return [("memory.limit_in_bytes", size, True), ("memory.memsw.limit_in_bytes", size, False)]
         case _:
             return [("pids.max", str(limits.pids), True)]
+
+
+def _open_cpuset(folder: Path) -> None:
+    """In version 1 a group begins without cores and memory: give it all that the one around it has."""
+    if not (folder / "cpuset.cpus").read_text(encoding="ascii").strip():
+        _open_cpuset(folder.parent)
+        for name in ("cpuset.cpus", "cpuset.mems"):
+            (folder / name).write_text((folder.parent / name).read_text(encoding="ascii"), encoding="ascii")
+
+
+def ranges(cores: Sequence[int]) -> str:
+    """As the kernel writes them: 0-3,8."""
+    found: list[list[int]] = []
+    for core in sorted({*cores}):
+        if found and core == found[-1][-1] + 1:
+            found[-1].append(core)
+        else:
+            found.append([core])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)
+
+
+def bandwidth_us(cpus: float) -> tuple[int, int]:
+    """Quota and period for so many CPUs: the shortest that is kept exactly."""
+    period = min(max(PERIOD_US, math.ceil(LEAST_QUOTA_US / max(cpus, 1e-9) - 1e-6)), MOST_PERIOD_US)
+    return max(int(cpus * period + 1e-6), LEAST_QUOTA_US), period
 
 
 def _handle(pid: int) -> int | None:

@@ -1,21 +1,24 @@
-"""Cutting this host's GPUs: take one, bring it to a layout, leave it as it was found.
+"""Cutting this host's devices: take one, bring it to a layout, leave it as it was found.
 
 What is reported is always read back from the hardware. When a change fails in the middle, the rest is planned again
 from what is there and tried once more; if that fails too, what was there before is restored as far as possible. Either
 way the answer says which layout is left, so that whoever asked can go on from there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from gpuloom.gpus.host import mig
-from gpuloom.gpus.host.mig_read import GpuState, look
-from gpuloom.gpus.host.nvml import Code, as_text, opened
-from gpuloom.gpus.host.ownership import Claims, Found, Refused, other_manager, state_dir
+from gpuloom.gpus.host.cpu import parse_devices, this_machine
+from gpuloom.gpus.host.cpu_driver import cpu_driver
+from gpuloom.gpus.host.driver import OpenDriver
+from gpuloom.gpus.host.mig_read import GpuState
+from gpuloom.gpus.host.nvml import Code
+from gpuloom.gpus.host.ownership import Claims, Found, Refused, state_dir
 from gpuloom.gpus.layouts import check
 from gpuloom.gpus.model import GpuModel, Instance, Layout
 from gpuloom.gpus.steps import Destroy, Step, plan_steps
@@ -58,16 +61,16 @@ class CutOutcome:
 
 
 class Cutter:
-    """This host's GPUs. A GPU that was taken stays locked for other gpulooms until this is closed."""
+    """This host's devices, GPUs unless told. One that was taken stays locked for others until this is closed."""
 
-    def __init__(self, folder: Path | None = None, nvml: Any = None, root: Path = Path("/")) -> None:
-        self._folder, self._given, self._root = folder or state_dir(), nvml, root
+    def __init__(self, open_driver: OpenDriver = mig.nvml_driver, folder: Path | None = None) -> None:
+        self._folder, self._open = folder or state_dir(), open_driver
         self._stack = ExitStack()
         self._models: dict[int, GpuModel] = {}
 
     def __enter__(self) -> "Cutter":
         with ExitStack() as stack:
-            self._nvml = stack.enter_context(opened(self._given))
+            self.driver = stack.enter_context(self._open())
             self._claims = stack.enter_context(Claims(self._folder))
             self._stack = stack.pop_all()
         return self
@@ -78,28 +81,22 @@ class Cutter:
         self._stack.close()
 
     def count(self) -> int:
-        with mig.doing(self._nvml, "count the GPUs"):
-            return int(self._nvml.nvmlDeviceGetCount())
+        return self.driver.count()
 
     def look(self, gpu: int) -> GpuState:
         """The GPU as it is now; StepFailed if the driver does not tell."""
-        with mig.doing(self._nvml, f"look at GPU {gpu}"):
-            state = look(self._nvml, gpu, self._models.get(gpu))
+        state = self.driver.look(gpu, self._models.get(gpu))
         self._models[gpu] = state.model
         return state
 
     def found(self, gpu: int) -> Found | None:
         """How this GPU looked when gpuloom took it; None if it is not ours."""
-        return self._claims.found(self._uuid(gpu))
-
-    def _uuid(self, gpu: int) -> str:
-        with mig.doing(self._nvml, f"look at GPU {gpu}"):
-            return as_text(self._nvml.nvmlDeviceGetUUID(self._nvml.nvmlDeviceGetHandleByIndex(gpu)))
+        return self._claims.found(self.driver.uuid(gpu))
 
     def managed(self, gpu: int) -> str | None:
         """Why gpuloom does not manage this GPU and could not take it now; None if it does or could."""
         try:
-            return self._claims.holder(self._uuid(gpu)) or self._not_ours(self.look(gpu))
+            return self._claims.holder(self.driver.uuid(gpu)) or self._not_ours(self.look(gpu))
         except (mig.StepFailed, Refused) as reason:
             return str(reason)
 
@@ -113,7 +110,7 @@ class Cutter:
     def _owned(self, gpu: int) -> Iterator[GpuState]:
         """Lock a GPU that is ours or could be, and look at it. If it comes to nothing, a new lock is given back."""
         try:
-            uuid = self._uuid(gpu)
+            uuid = self.driver.uuid(gpu)
         except mig.StepFailed as failure:
             raise Refused(str(failure)) from failure
         held = self._claims.holds(uuid)
@@ -139,9 +136,9 @@ class Cutter:
     def _not_ours(self, state: GpuState) -> str | None:
         if not state.model.mig:
             return f"{state.product} has no MIG, so it cannot be cut"
-        manager = other_manager(self._root)
-        if manager is not None:
-            return manager
+        other = self.driver.why_not_ours(state.index)
+        if other is not None:
+            return other
         if state.processes and self._claims.found(state.uuid) is None:
             return f"it is in use by {_listed(state)}, and gpuloom takes only idle GPUs"
         return None
@@ -206,16 +203,16 @@ class Cutter:
         """From whatever is there to the goal, and look whether it is really so."""
         state = self.look(gpu)
         if goal.mig and not (state.mig and state.mig_pending):
-            mig.set_mode(self._nvml, state, on=True)
+            self.driver.set_mode(state, on=True)
             state = self._same(state)  # the switch may have unbound and reset the device
         for step in plan_steps(state.model, state.occupied, goal.layout, state.busy).steps:
             self._step(state, step)
         after = self.look(gpu)
         for part in after.parts:
             if part.uuid is None:
-                mig.mend(self._nvml, gpu, after.model, part)
+                self.driver.mend(after, part)
         if not goal.mig:
-            mig.set_mode(self._nvml, after, on=False)
+            self.driver.set_mode(after, on=False)
         after = self._same(state)
         if (after.layout, after.occupied, after.mig) != (goal.layout, goal.layout, goal.mig):
             shown = ", ".join(map(str, after.layout)) or "no instance"
@@ -230,9 +227,9 @@ class Cutter:
     def _step(self, state: GpuState, step: Step) -> None:
         if isinstance(step, Destroy):
             part = next(part for part in state.parts if part.instance == step.instance)
-            mig.destroy(self._nvml, state.index, part)
+            self.driver.destroy(state, part)
         else:
-            mig.create(self._nvml, state.index, state.model, step.instance)
+            self.driver.create(state, step.instance)
 
     def _report(self, before: GpuState, goal: Goal, problem: mig.StepFailed | None) -> CutOutcome:
         after = None
@@ -255,6 +252,13 @@ class Cutter:
             half_made=() if after is None else tuple(sorted(set(after.occupied) - set(after.layout))),
             reason=reason,
         )
+
+
+def cutter_of(devices: Sequence[str] = ()) -> Cutter:
+    """Of the devices that the command line names; without a name, of this host's GPUs."""
+    if not devices:
+        return Cutter()
+    return Cutter(partial(cpu_driver, parse_devices(devices, this_machine()), state_dir()))
 
 
 def _listed(state: GpuState) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from gpuloom.gpus.host.cgroups import Group, Home, Mounts, NoCgroups, home_below, mounts_here
 
 SYSTEMD = Path("/run/systemd/system")
+OURS = "gpuloom"
 VARIABLE = "GPULOOM_CGROUP"
 """Names a group of version 2 that is delegated to gpuloom, instead of looking for one; none: do without."""
 _PATIENCE_S = 5.0
@@ -27,7 +28,12 @@ def key_of(folder: Path) -> str:
 def find_home(key: str) -> Home:
     """The home of this name, made if it is not there; NoCgroups if it cannot be."""
     mounts = mounts_here()
-    return home_below(mounts, _parent(mounts, key), f"gpuloom/{key}")
+    return home_below(mounts, _parent(mounts, key), f"{OURS}/{key}")
+
+
+def is_home(folder: Path) -> bool:
+    """Whether a group is one that `find_home` makes, not one inside it."""
+    return folder.parent.name == OURS
 
 
 def _parent(mounts: Mounts, key: str) -> str:

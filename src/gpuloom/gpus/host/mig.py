@@ -8,10 +8,12 @@ when it cannot is for `cutter` to decide, which looks at the hardware again afte
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ctypes import byref
+from pathlib import Path
 from typing import Any
 
-from gpuloom.gpus.host.mig_read import GpuState, Part, compute_instances, compute_profiles
-from gpuloom.gpus.host.nvml import Code
+from gpuloom.gpus.host.mig_read import GpuState, Part, compute_instances, compute_profiles, look
+from gpuloom.gpus.host.nvml import Code, as_text, opened
+from gpuloom.gpus.host.ownership import other_manager
 from gpuloom.gpus.model import GpuModel, Instance, Profile
 
 _MEANINGS = {
@@ -35,6 +37,47 @@ class StepFailed(Exception):  # noqa: N818 (a cut that fails is an answer, not a
     def worth_repeating(self) -> bool:
         """Whether the same could succeed a moment later with nothing else changed. In doubt it could."""
         return self.code not in (Code.NO_PERMISSION, Code.GPU_IS_LOST, Code.RESET_REQUIRED, Code.NOT_SUPPORTED)
+
+
+@contextmanager
+def nvml_driver(nvml: Any = None, root: Path = Path("/")) -> "Iterator[NvmlDriver]":
+    """A `driver.Driver`, between init and shutdown; NoDriver if there is none."""
+    with opened(nvml) as module:
+        yield NvmlDriver(module, root)
+
+
+class NvmlDriver:
+    """This host's GPUs, by NVML's numbers."""
+
+    def __init__(self, nvml: Any, root: Path) -> None:
+        self._nvml, self._root = nvml, root
+
+    def count(self) -> int:
+        with doing(self._nvml, "count the GPUs"):
+            return int(self._nvml.nvmlDeviceGetCount())
+
+    def uuid(self, gpu: int) -> str:
+        with doing(self._nvml, f"look at GPU {gpu}"):
+            return as_text(self._nvml.nvmlDeviceGetUUID(self._nvml.nvmlDeviceGetHandleByIndex(gpu)))
+
+    def look(self, gpu: int, model: GpuModel | None = None) -> GpuState:
+        with doing(self._nvml, f"look at GPU {gpu}"):
+            return look(self._nvml, gpu, model)
+
+    def why_not_ours(self, gpu: int) -> str | None:  # noqa: ARG002 (whoever manages one manages all)
+        return other_manager(self._root)
+
+    def set_mode(self, state: GpuState, on: bool) -> None:
+        set_mode(self._nvml, state, on)
+
+    def create(self, state: GpuState, instance: Instance) -> None:
+        create(self._nvml, state.index, state.model, instance)
+
+    def mend(self, state: GpuState, part: Part) -> None:
+        mend(self._nvml, state.index, state.model, part)
+
+    def destroy(self, state: GpuState, part: Part) -> None:
+        destroy(self._nvml, state.index, part)
 
 
 @contextmanager

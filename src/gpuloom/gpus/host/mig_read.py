@@ -201,11 +201,11 @@ def _processes(nvml: Any, handle: Any, instances: dict[int, Instance]) -> tuple[
             continue
         for process in running:
             where = None if process.gpuInstanceId == WHOLE_GPU else instances.get(process.gpuInstanceId)
-            found[process.pid] = Process(process.pid, _process_name(process.pid), where)
+            found[process.pid] = Process(process.pid, process_name(process.pid), where)
     return tuple(sorted(found.values(), key=lambda process: process.pid))
 
 
-def _process_name(pid: int) -> str | None:
+def process_name(pid: int) -> str | None:
     try:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:

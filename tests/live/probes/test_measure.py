@@ -5,7 +5,7 @@ from collections.abc import Generator
 import pytest
 
 from gpuloom.gpus.catalogue import MODELS
-from gpuloom.live.probe import LEVELS_PCT, Rates, by_share, measure
+from gpuloom.live.probes.measure import LEVELS_PCT, Rate, Rates, by_share, measure
 from gpuloom.live.store import Progress
 from gpuloom.work.model import Job
 
@@ -31,7 +31,10 @@ class Pretended:
     def now_s(self) -> float:
         return self.time_s
 
-    def relaunch(self, job_id: str, share_pct: float | None) -> None:
+    def used_s(self, job_id: str) -> float | None:  # noqa: ARG002
+        return None
+
+    def reshare(self, job_id: str, share_pct: float | None) -> None:
         self.levels.append((job_id, share_pct))
         self.share[job_id] = share_pct or 100.0
 
@@ -71,8 +74,9 @@ def test_everybody_at_every_level(monotonic: bool, clock_set_s: float) -> None:
     jobs.clock_set_s = clock_set_s
     rates = finish(jobs, probing)
     assert jobs.levels == [(job_id, level) for level in LEVELS_PCT for job_id in ("a", "b")]
-    assert rates["a"] == pytest.approx({100.0: 100.0, 50.0: 50.0, 14.0: 14.0})
-    assert rates["b"] == pytest.approx({100.0: 10.0, 50.0: 5.0, 14.0: 1.4}, rel=0.1)
+    seen = {job_id: {level: rate.batches_per_s for level, rate in of.items()} for job_id, of in rates.items()}
+    assert seen["a"] == pytest.approx({100.0: 100.0, 50.0: 50.0, 14.0: 14.0})
+    assert seen["b"] == pytest.approx({100.0: 10.0, 50.0: 5.0, 14.0: 1.4}, rel=0.1)
 
 
 def test_who_ends_or_says_nothing() -> None:
@@ -87,7 +91,9 @@ def test_who_ends_or_says_nothing() -> None:
 
 
 def test_the_simple_rule() -> None:
-    known, unknown = by_share([Job("a"), Job("b", mem_mib=15_000)], [{100.0: 10.0, 50.0: 8.0, 14.0: 4.0}, {}], A100)
+    known, unknown = by_share(
+        [Job("a"), Job("b", mem_mib=15_000)], [{100.0: Rate(10.0), 50.0: Rate(8.0), 14.0: Rate(4.0)}, {}], A100
+    )
     assert known["7g.40gb"].speed == 1.0
     assert known["1g.5gb"].speed == pytest.approx(0.4, abs=0.01)
     assert 0.4 < known["3g.20gb"].speed < 0.8 < known["4g.20gb"].speed < 1.0

@@ -3,16 +3,16 @@
 import pytest
 
 from gpuloom.gpus.catalogue import MODELS, find
-from gpuloom.live.predict import trained
-from gpuloom.live.probe import UNCERTAIN, Rates, by_share
+from gpuloom.live.probes.measure import UNCERTAIN, Rate, Rates, by_share
+from gpuloom.live.probes.predict import trained
 from gpuloom.perf.slices.mix import MpsSpeeds
 from gpuloom.perf.slices.predictor import SlicePredictor
 from gpuloom.work.measured.predictor_weights import load_weights
 from gpuloom.work.model import Job
 
 A100 = MODELS["A100-40GB"]
-FLAT: Rates = {100.0: 10.0, 50.0: 9.5, 14.0: 8.0}
-STEEP: Rates = {100.0: 10.0, 50.0: 5.5, 14.0: 1.6}
+FLAT: Rates = {100.0: Rate(10.0), 50.0: Rate(9.5), 14.0: Rate(8.0)}
+STEEP: Rates = {100.0: Rate(10.0), 50.0: Rate(5.5), 14.0: Rate(1.6)}
 
 
 def test_it_is_what_the_shipped_predictor_says() -> None:
@@ -30,7 +30,7 @@ def test_it_is_what_the_shipped_predictor_says() -> None:
 
 def test_who_was_not_measured_at_every_level_gets_the_simple_rule() -> None:
     jobs = [Job("a"), Job("mute"), Job("late")]
-    rates: list[Rates] = [FLAT, {}, {100.0: 5.0, 14.0: 1.0}]
+    rates: list[Rates] = [FLAT, {}, {100.0: Rate(5.0), 14.0: Rate(1.0)}]
     told, simple = trained(jobs, rates, A100), by_share(jobs, rates, A100)
     assert told[1:] == simple[1:]
     assert told[0] != simple[0]

@@ -12,7 +12,7 @@ from functools import lru_cache
 from gpuloom.contract.view import Estimates
 from gpuloom.gpus.catalogue import base_profiles
 from gpuloom.gpus.model import GpuModel
-from gpuloom.live.probe import LEVELS_PCT, UNCERTAIN, Rates, by_share
+from gpuloom.live.probes.measure import LEVELS_PCT, UNCERTAIN, Rates, by_share
 from gpuloom.perf.slices.mix import MpsSpeeds
 from gpuloom.perf.slices.predictor import MEASURED_MODEL, SlicePredictor, SliceSpeeds
 from gpuloom.perf.speed import Estimate
@@ -27,7 +27,7 @@ MEASURED_CHIPS = ("A100-40GB", "A100-80GB")
 def trained(jobs: Sequence[Job], rates: Sequence[Rates], model: GpuModel) -> list[Estimates]:
     """A `Predict`. Whoever was measured at all levels is predicted from all who were; the others by the simple rule."""
     answers = by_share(jobs, rates, model)
-    measured = [at for at, rate in enumerate(rates) if all(rate.get(level, 0) > 0 for level in LEVELS_PCT)]
+    measured = [at for at, rate in enumerate(rates) if all(level in rate for level in LEVELS_PCT)]
     if not 1 <= len(measured) <= SEATS or _sizes(model) != _sizes(MEASURED_MODEL):
         return answers
     mix = [_as_mps(jobs[at], rates[at]) for at in measured]
@@ -38,7 +38,7 @@ def trained(jobs: Sequence[Job], rates: Sequence[Rates], model: GpuModel) -> lis
 
 def _as_mps(job: Job, rates: Rates) -> MpsSpeeds:
     family = None if job.workload is None else family_of(job.workload)
-    at_100, at_50, at_14 = (rates[level] for level in LEVELS_PCT)
+    at_100, at_50, at_14 = (rates[level].batches_per_s for level in LEVELS_PCT)
     return MpsSpeeds(at_100, at_50, at_14, job.mem_mib, family)
 
 

@@ -1,11 +1,13 @@
 """The probes that are under way on this machine: who is measured, with which share, and what the engine is told."""
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuloom.contract.view import JobView, Phase
 from gpuloom.engine.events import GpuProbed
-from gpuloom.live.probe import Rates, measure
+from gpuloom.live.launch import limits_of
+from gpuloom.live.probes.measure import Rates, measure
 from gpuloom.live.store import Progress
 
 if TYPE_CHECKING:
@@ -47,24 +49,29 @@ class Probing:
         model = state.cluster.gpus[gpu].model
         found = body.settings.predict(list(there.values()), [rates[job_id] for job_id in there], model)
         estimates = dict(zip(there, found, strict=True))
-        body.tell(GpuProbed(body.now_s(), "probed under MPS", gpu, estimates))
+        body.tell(GpuProbed(body.now_s(), "probed side by side", gpu, estimates))
         for job_id in rates:
             job = body.jobs.get(job_id)
             if job is not None and not job.stopping and job.launch.share_pct is not None:
-                self.relaunch(job_id, None)  # it stays: with the share that it was granted
+                self.reshare(job_id, None)  # it stays: with the share that it was granted
 
     # ---- the jobs that are measured, for `measure` -----------------------------------------------------------------
 
     def now_s(self) -> float:
         return self._body.now_s()
 
-    def relaunch(self, job_id: str, share_pct: float | None) -> None:
-        if job_id in self._body.pending:
-            self._body.pending[job_id].share_pct = share_pct
+    def reshare(self, job_id: str, share_pct: float | None) -> None:
+        body = self._body
+        if job_id in body.pending:
+            body.pending[job_id].share_pct = share_pct
             return
-        job = self._body.jobs[job_id]
+        job = body.jobs[job_id]
+        own = limits_of(body.engine.state.jobs[job_id].job)
+        if body.devices.reshare(job.launch.group, own, job.grants[0], share_pct):
+            job.launch = replace(job.launch, share_pct=share_pct)
+            return
         job.next_share_pct, job.up = share_pct, False
-        self._body.ask_to_leave(job, save=True)
+        body.ask_to_leave(job, save=True)
 
     def is_there(self, job_id: str) -> bool:
         if job_id in self._body.pending:  # on its way back
@@ -79,6 +86,13 @@ class Probing:
     def progress(self, job_id: str) -> Progress | None:
         job = self._body.jobs.get(job_id)
         return None if job is None else job.launch.progress()
+
+    def used_s(self, job_id: str) -> float | None:
+        job = self._body.jobs.get(job_id)
+        if job is None or job.launch.group is None or (cpus := self._body.devices.cpus(job.grants[0].gpu)) is None:
+            return None
+        cpu_s = job.launch.group.cpu_s()
+        return None if cpu_s is None else cpu_s / cpus * self._body.clock.pace
 
 
 def _runs_on(view: JobView, gpu: int) -> bool:

@@ -1,16 +1,16 @@
-"""Measuring jobs side by side at a few MPS levels, and what that says of each on each slice.
+"""Measuring jobs side by side at a few levels of their share, and what that says of each on each slice.
 
-A client's share is read when it creates its CUDA context and cannot be changed later, so every level is a restart from
-a checkpoint (MISO, SoCC'22, section 4: levels 100, 50 and 14 % for everybody at once). What is measured is what the
-jobs report: batches done, with the time on the monotonic clock, or else with the time at which each was seen here. In
-which of the two does not matter: only the ratios between a job's levels count. A job that reports nothing is measured
-as nothing.
+An MPS client's share is read when it creates its CUDA context and cannot be changed later, so on a GPU every level is
+a restart from a checkpoint (MISO, SoCC'22, section 4: levels 100, 50 and 14 % for everybody at once). On a CPU device
+it is a quota, which can be. What is measured is what the jobs report: batches done, with the time on the monotonic
+clock, or else with the time at which each was seen here. In which of the two does not matter: only the ratios between
+a job's levels count. A job that reports nothing is measured as nothing.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gpuloom.contract.view import Estimates
 from gpuloom.gpus.model import GpuModel
@@ -19,8 +19,16 @@ from gpuloom.perf.speed import Estimate
 from gpuloom.work.model import Job
 
 LEVELS_PCT = (100.0, 50.0, 14.0)
-Rates = Mapping[float, float]
-"""Batches a second by MPS level; a level at which the job did not report twice is absent."""
+
+
+class Rate(NamedTuple):
+    batches_per_s: float
+    used: float | None = None
+    """What part of the device's time it had meanwhile; None where nobody counts that."""
+
+
+Rates = Mapping[float, Rate]
+"""By level; one at which the job did not report twice is absent."""
 
 Predict = Callable[[Sequence[Job], Sequence[Rates], GpuModel], Sequence[Estimates]]
 """From what was measured of jobs side by side to the speed of each on each profile that has the memory for it."""
@@ -33,8 +41,8 @@ class Subjects(Protocol):
     """The jobs that are measured, in the hands of whoever runs them."""
 
     def now_s(self) -> float: ...
-    def relaunch(self, job_id: str, share_pct: float | None) -> None:
-        """Have it save, leave, and come back with this share."""
+    def reshare(self, job_id: str, share_pct: float | None) -> None:
+        """Give it this share; None: its grant's. Where it must, have it save, leave, and come back."""
 
     def is_there(self, job_id: str) -> bool:
         """It has neither ended nor been told to stop."""
@@ -43,14 +51,16 @@ class Subjects(Protocol):
         """It works with the share that it was last given."""
 
     def progress(self, job_id: str) -> Progress | None: ...
+    def used_s(self, job_id: str) -> float | None:
+        """Of the device's time, so much it has had so far; None where nobody counts that."""
 
 
 def measure(subjects: Subjects, job_ids: Sequence[str], level_s: float) -> Generator[None, None, dict[str, Rates]]:
     """Rates of those who are still there at the end. Yields whenever there is nothing to do but wait."""
-    rates: dict[str, dict[float, float]] = {job_id: {} for job_id in job_ids}
+    rates: dict[str, dict[float, Rate]] = {job_id: {} for job_id in job_ids}
     for level_pct in LEVELS_PCT:
         for job_id in _there(subjects, job_ids):
-            subjects.relaunch(job_id, level_pct)
+            subjects.reshare(job_id, level_pct)
         while not all(map(subjects.is_up, _there(subjects, job_ids))):
             yield
         watched = {job_id: _Watched() for job_id in _there(subjects, job_ids)}
@@ -70,40 +80,60 @@ def _there(subjects: Subjects, job_ids: Sequence[str]) -> list[str]:
     return [job_id for job_id in job_ids if subjects.is_there(job_id)]
 
 
+class Sight(NamedTuple):
+    """A report, when it was seen, and how much of the device's time the job had had by then."""
+
+    progress: Progress
+    at_s: float
+    used_s: float | None
+
+
 @dataclass(slots=True)
 class _Watched:
     """What one job reports during one level."""
 
     began: Progress | None = None
     """The first report that was found: its batch may have been done long before."""
-    first: tuple[Progress, float] | None = None
-    """The first that came while we looked, and when."""
-    last: tuple[Progress, float] | None = None
+    first: "Sight | None" = None
+    """The first that came while we looked."""
+    last: "Sight | None" = None
 
-    def see(self, progress: Progress, now_s: float) -> None:
+    def see(self, progress: Progress, now_s: float, used_s: float | None = None) -> None:
         if self.began is None:
             self.began = progress
         elif progress.step != (self.began if self.last is None else self.last[0]).step:
-            self.last = progress, now_s
+            self.last = Sight(progress, now_s, used_s)
             self.first = self.first or self.last
 
-    def rate(self) -> float | None:
-        """Batches a second; None if too few were seen."""
+    def rate(self) -> Rate | None:
+        """None if too few were seen."""
         if self.began is None or self.first is None or self.last is None:
             return None
-        if self.began.at_monotonic_s is not None and self.last[0].at_monotonic_s is not None:
-            before, passed_s = self.began, self.last[0].at_monotonic_s - self.began.at_monotonic_s
+        # A job that did not have to be launched again may have done its first batch with two shares.
+        before = self.began if self.first.used_s is None else self.first.progress
+        after = self.last.progress
+        if before.at_monotonic_s is not None and after.at_monotonic_s is not None:
+            passed_s = after.at_monotonic_s - before.at_monotonic_s
         else:
-            before, passed_s = self.first[0], self.last[1] - self.first[1]
-        done = self.last[0].step - before.step
-        return done / passed_s if done > 0 and passed_s > 0 else None
+            before, passed_s = self.first.progress, self.last.at_s - self.first.at_s
+        done = after.step - before.step
+        if done <= 0 or passed_s <= 0:
+            return None
+        return Rate(done / passed_s, _part(self.first, self.last))
+
+
+def _part(first: "Sight", last: "Sight") -> float | None:
+    """Of the device's time."""
+    if first.used_s is None or last.used_s is None:
+        return None
+    return max(last.used_s - first.used_s, 0.0) / (last.at_s - first.at_s)
 
 
 def _look(subjects: Subjects, watched: Mapping[str, _Watched]) -> None:
     for job_id in _there(subjects, list(watched)):
         progress = subjects.progress(job_id)
         if progress is not None:
-            watched[job_id].see(progress, subjects.now_s())
+            watched[job_id].see(progress, subjects.now_s(), subjects.used_s(job_id))
 
 
 def by_share(jobs: Sequence[Job], rates: Sequence[Rates], model: GpuModel) -> list[Estimates]:
@@ -116,8 +146,10 @@ def by_share(jobs: Sequence[Job], rates: Sequence[Rates], model: GpuModel) -> li
 
 def _by_share(job: Job, rates: Rates, model: GpuModel) -> Estimates:
     most = max(profile.slices for profile in model.profiles)
-    full = rates.get(100.0)
-    points = [(0.0, 0.0), *sorted((level / 100, rate / full) for level, rate in rates.items())] if full else []
+    full = rates[100.0].batches_per_s if 100.0 in rates else None
+    points = (
+        [(0.0, 0.0), *sorted((level / 100, rate.batches_per_s / full) for level, rate in rates.items())] if full else []
+    )
     estimates = {}
     for profile in model.profiles:
         if profile.mem_mib < (job.mem_mib or 0):

@@ -1,0 +1,63 @@
+"""How steady a CPU device is: the same work again and again, alone on it, and how much its time varies.
+
+Below this spread a difference between two figures that were measured there says nothing.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from gpuloom.gpus.host.cgroups import Home
+from gpuloom.gpus.host.mig import StepFailed
+
+PIECES = 20
+"""In a run; `gpuloom doctor` takes its time."""
+_PATIENCE_S = 120.0
+# Run without gpuloom, in its group before the first piece. A piece hashes 64 MiB: some 40 ms.
+_WORK = """
+import hashlib, json, sys, time
+for door in sys.argv[2:]:
+    with open(door, "w") as file:
+        file.write("0")
+block, took = bytes(1 << 20), []
+for _ in range(int(sys.argv[1]) + 2):
+    began, work = time.monotonic(), hashlib.sha256()
+    for _ in range(64):
+        work.update(block)
+    took.append(time.monotonic() - began)
+print(json.dumps(took[2:]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    median_ms: float
+    """Of the same piece of work."""
+    spread_pct: float
+    """From the tenth to the ninetieth percentile of its time, in percent of the median."""
+    pieces: int
+
+    def __str__(self) -> str:
+        return (
+            f"the same work alone varies by {self.spread_pct:.1f} % ({self.pieces} pieces of {self.median_ms:.0f} ms)"
+        )
+
+
+def measure(home: Home, workers: int, pieces: int = PIECES) -> Noise:
+    """With so many at once, in a group of their own; nobody else should be on the device."""
+    group = home.group("noise")
+    try:
+        group.create()
+        doors = [str(door) for door in group.doors()]
+        command = [sys.executable, "-I", "-S", "-c", _WORK, str(pieces), *doors]
+        started = [subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) for _ in range(workers)]
+        told = [worker.communicate(timeout=_PATIENCE_S)[0] for worker in started]
+        took = [float(seconds) for text in told for seconds in json.loads(text)]
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise StepFailed(f"the noise of the device cannot be measured: {error}") from error
+    finally:
+        group.end(5.0)
+    tenths = quantiles(took, n=10)
+    return Noise(median(took) * 1e3, 100 * (tenths[-1] - tenths[0]) / median(took), len(took))

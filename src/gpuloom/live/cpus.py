@@ -1,0 +1,84 @@
+"""CPU devices for the jobs of a run: a job's control group is in that of its instance; a share is a quota of its own.
+
+A quota can be changed while the job runs, so no share costs a restart, and the kernel counts who has had how much time.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from gpuloom.gpus.grant import Grant, Grants
+from gpuloom.gpus.host.cgroups import Group, Home, Limits
+from gpuloom.gpus.host.cpu_driver import CpuDriver
+from gpuloom.gpus.host.cutter import Cutter
+from gpuloom.gpus.host.mig import StepFailed
+from gpuloom.gpus.host.noise import Noise
+from gpuloom.live.devices import DeviceError, Devices, Place
+from gpuloom.live.users import Account
+
+THREADS = "OMP_NUM_THREADS"
+
+
+class CpuDevices(Devices):
+    noun = "device"
+    most_of_a_job = 1
+
+    def __init__(self, cutter: Cutter, hosts: Sequence[int], driver: CpuDriver) -> None:
+        super().__init__(cutter, hosts)
+        self._driver = driver
+
+    def place(self, grants: Grants, share_pct: float | None = None) -> Place:
+        if len(grants) > 1:
+            raise DeviceError("a job has one CPU device: its processes can be in one control group only")
+        grant = grants[0]
+        uuid = self._uuid(grant)
+        try:
+            home = self._driver.home_for(self.hosts[grant.gpu], grant.instance)
+        except StepFailed as reason:
+            raise DeviceError(str(reason)) from reason
+        environment = {
+            "CUDA_VISIBLE_DEVICES": "",
+            "GPULOOM_DEVICE": uuid,
+            "GPULOOM_PROFILE": "whole" if grant.instance is None else grant.instance.profile,
+            THREADS: os.environ.get(THREADS) or str(max(1, round(self._cpus(grant)))),
+        }
+        return Place(environment, home, Limits(self._share(grant, share_pct), grant.mem_mib))
+
+    def why_no_sharing(self, accounts: Mapping[str, Account]) -> str | None:  # noqa: ARG002
+        return None
+
+    def reshare(self, group: Group | None, own: Limits, grant: Grant, share_pct: float | None) -> bool:
+        if group is None:
+            return False
+        limits = own.within(self._share(grant, share_pct), None)
+        try:
+            if limits.cpus is None:
+                group.lift_cpus()
+            else:
+                group.limit(Limits(limits.cpus))
+        except OSError:  # it has just ended
+            return False
+        return True
+
+    def adopt(self, grant: Grant, group: Group | None, own: Limits) -> None:
+        """A probe may have been under way."""
+        self.reshare(group, own, grant, None)
+
+    def noise(self) -> Noise:
+        """Of the first: they are parts of one machine."""
+        return self._driver.noise(self.hosts[0])
+
+    def homes(self) -> list[Home]:
+        return [home for host in self.hosts for home in self._driver.homes(host)]
+
+    def cpus(self, gpu: int) -> float:
+        return self._driver.devices[self.hosts[gpu]].cpus
+
+    def _cpus(self, grant: Grant) -> float:
+        """Of what it has a share of, or has alone."""
+        device = self._driver.devices[self.hosts[grant.gpu]]
+        return device.cpus_of(None if grant.instance is None else grant.instance.profile)
+
+    def _share(self, grant: Grant, share_pct: float | None) -> float | None:
+        """In cores; None: all that its instance has."""
+        pct = grant.share_pct if share_pct is None else share_pct
+        return None if pct >= 100 else self._cpus(grant) * pct / 100

@@ -1,0 +1,66 @@
+"""GPUs for the jobs of a run: a slice is named by its UUID, a share is a client's limit at an MPS daemon."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from gpuloom.gpus.grant import Device, Grant, Grants
+from gpuloom.gpus.host.cgroups import Group, Limits
+from gpuloom.gpus.host.cutter import Cutter
+from gpuloom.gpus.host.mps import Daemon, MpsError, daemon_for, why_unusable
+from gpuloom.live.devices import DeviceError, Devices, Place
+from gpuloom.live.users import Account, why_not_shared
+
+
+class GpuDevices(Devices):
+    def __init__(self, cutter: Cutter, hosts: Sequence[int], mps_dir: Path, mps_timeout_s: float = 5.0) -> None:
+        super().__init__(cutter, hosts)
+        self.mps_dir, self.mps_timeout_s = mps_dir, mps_timeout_s
+        self._daemons: dict[Device, Daemon] = {}
+
+    def place(self, grants: Grants, share_pct: float | None = None) -> Place:
+        uuids = [self._uuid(grant) for grant in grants]
+        environment = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+        shared = [grant for grant in grants if grant.share_pct < 100]
+        if shared:
+            if len(grants) > 1:
+                raise DeviceError("a job that shares has one device")
+            daemon = self._share(grants[0])
+            environment |= daemon.client_environment(share_pct or grants[0].share_pct, grants[0].mem_mib)
+        profiles = ["whole" if grant.instance is None else grant.instance.profile for grant in grants]
+        return Place(environment | {"GPULOOM_PROFILE": ",".join(profiles)})
+
+    def why_no_sharing(self, accounts: Mapping[str, Account]) -> str | None:
+        return why_not_shared(accounts) or why_unusable(self.mps_dir)
+
+    def _share(self, grant: Grant) -> Daemon:
+        daemon = daemon_for(self._uuid(grant), self.mps_dir)
+        if grant.device not in self._daemons:
+            try:
+                daemon.start(timeout_s=self.mps_timeout_s)
+            except MpsError as error:
+                raise DeviceError(str(error)) from error
+            self._daemons[grant.device] = daemon
+        return daemon
+
+    def adopt(self, grant: Grant, group: Group | None, own: Limits) -> None:  # noqa: ARG002
+        """It is a client of this device's daemon."""
+        if grant.share_pct < 100:
+            self._share(grant)
+
+    def shared(self) -> list[Device]:
+        return list(self._daemons)
+
+    def stop_sharing(self, device: Device) -> None:
+        """A server that stays would hold the device."""
+        daemon = self._daemons.pop(device, None)
+        if daemon is not None:
+            with suppress(MpsError):  # what does not end makes the next cut refuse, and say so
+                daemon.stop(self.mps_timeout_s)
+
+    def stop_strays(self, keep: Sequence[Device]) -> None:
+        kept = {self._daemons[device].folder for device in keep if device in self._daemons}
+        for folder in sorted(self.mps_dir.glob("*-*")):
+            if folder not in kept and any(folder.glob("pipe/*")):
+                with suppress(MpsError):
+                    Daemon("none", folder).stop(self.mps_timeout_s)
