@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from cpu_shares import GPULOOM, measure_shares
-from gpuloom.engine.events import Event, GpuCut, GpuProbed, JobCrashed, JobReported, JobStarted
+from gpuloom.engine.events import Event, GpuCut, GpuProbed, JobCrashed, JobReported, JobStarted, JobStopped
 from gpuloom.engine.log import Header, read
 from gpuloom.engine.machine import Decision
 from gpuloom.errors import InputError
@@ -208,6 +208,18 @@ def counted(entries: Sequence[Event | Decision]) -> dict[str, int]:
     return {name: sum(isinstance(entry, kind) for entry in entries) for name, kind in kinds.items()}
 
 
+def restarts_s(entries: Sequence[Event | Decision], pace: float) -> list[float]:
+    """From when each job had stopped to when it worked again: what a move costs beside saving, and any wait."""
+    stopped_s: dict[str, float] = {}
+    found = []
+    for entry in entries:
+        if isinstance(entry, JobStopped):
+            stopped_s[entry.job_id] = entry.at_s
+        elif isinstance(entry, JobStarted) and entry.job_id in stopped_s:
+            found.append((entry.at_s - stopped_s.pop(entry.job_id)) / pace)
+    return found
+
+
 # ---- policies ---------------------------------------------------------------------------------------------------
 
 
@@ -236,7 +248,7 @@ def one_run(
         ended_s = None if row.get("ended_s") is None else row["ended_s"] / setting.pace
         took_s = None if ended_s is None else round(ended_s - job.submit_s, 2)
         rows.append(asdict(job) | {"state": row.get("state"), "completion_s": took_s})
-    fine = ran.failed is None
+    fine, restarts = ran.failed is None, restarts_s(ran.entries, setting.pace)
     ends_s = [job.submit_s + row["completion_s"] for job, row in zip(jobs, rows, strict=True)] if fine else []
     return {
         "policy": policy,
@@ -248,6 +260,7 @@ def one_run(
         "noise": _noise(ran),
         "host_load": round(os.getloadavg()[0], 2),
         **counted(ran.entries),
+        "median_restart_s": rounded(median(restarts)) if restarts else None,
         "predictions": predictions(ran.entries, {job.name: job.kind for job in jobs}, alone),
         "jobs": rows,
     }
@@ -323,23 +336,32 @@ def out_of_memory(arguments: argparse.Namespace) -> dict[str, object]:
     limit_mib = parse_devices([arguments.device], this_machine())[0].model.by_name["1c"].mem_mib
     hog: dict[str, object] = {"name": "hog", "memory": 64}
     hog["command"] = [sys.executable, "-c", HOG, str(limit_mib * 9 // 8)]
-    others = [Drawn(f"other-{at}", "single", max(round(40 * arguments.scale), 4)) for at in range(3)]
+    others = [Drawn(f"other-{at}", "single", max(round(120 * arguments.scale), 4)) for at in range(3)]
     work = [hog, *(job.written(arguments.pace, arguments.seed) for job in others)]
     ran = run(work, "static:1,1,1,1,1,1,1", setting)
     told = {} if ran.told is None else {row["job"]: row for row in ran.told["jobs"]}
-    crashes = [entry.job_id for entry in ran.entries if isinstance(entry, JobCrashed)]
-    causes = sorted({entry.cause for entry in ran.entries if isinstance(entry, JobCrashed) and entry.job_id == "hog"})
-    rows = [{"job": job.name, "state": told.get(job.name, {}).get("state")} for job in others]
-    unharmed = all(row["state"] == "completed" for row in rows) and {*crashes} == {"hog"}
+    crashed = [entry for entry in ran.entries if isinstance(entry, JobCrashed)]
+    kills = [entry for entry in crashed if entry.job_id == "hog"]
+    causes = sorted({entry.cause for entry in kills})
+    rows = [_beside(job.name, told.get(job.name, {}), crashed) for job in others]
     return {
         "limit_mib": limit_mib,
         "exit_code": ran.code,
         "complaint": None if ran.told is not None else ran.complaint,
-        "hog": {"state": told.get("hog", {}).get("state"), "crashes": crashes.count("hog"), "causes": causes},
-        "neighbours": [row | {"crashes": crashes.count(str(row["job"]))} for row in rows],
+        "hog": {"state": told.get("hog", {}).get("state"), "kills": len(kills), "causes": causes},
+        "neighbours": rows,
         "killed_for_memory": bool(causes) and all("out of memory" in cause for cause in causes),
-        "neighbours_unharmed": unharmed,
+        "neighbours_unharmed": all(row["state"] == "completed" and not row["crashes"] for row in rows),
+        "neighbours_were_there": all(row["kills_outlived"] for row in rows),
     }
+
+
+def _beside(name: str, told: dict[str, Any], crashed: Sequence[JobCrashed]) -> dict[str, object]:
+    """How a neighbour fared; a kill tells nothing of one that had ended before."""
+    ended_s = told.get("ended_s")
+    outlived = [entry for entry in crashed if entry.job_id == "hog" and ended_s is not None and entry.at_s < ended_s]
+    crashes = sum(entry.job_id == name for entry in crashed)
+    return {"job": name, "state": told.get("state"), "crashes": crashes, "kills_outlived": len(outlived)}
 
 
 def shares(arguments: argparse.Namespace) -> dict[str, object]:

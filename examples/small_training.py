@@ -199,8 +199,7 @@ def recurrent_gradients(weights: State, heard: Floats, wanted: Floats) -> Gradie
 def table(seed: int) -> Training:
     """Rows are to say, through a common head, the hidden sign of their number. Weight decay reaches every row."""
     rows, width, batch, decay = 1 << 21, 16, 3 << 17, np.float32(1e-4)
-    kept = np.random.default_rng(seed).random((rows, width), dtype=np.float32)
-    kept -= np.float32(0.5)
+    kept = np.tile(drawn(seed, rows >> 5, width) * np.float32(0.3), (1 << 5, 1))  # to draw them all would take long
     weights = {"table": kept, "head": np.ones((width, 1), dtype=np.float32)}
     momentum = {"head": np.zeros_like(weights["head"])}  # momentum for every row would be a second table
 
