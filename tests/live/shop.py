@@ -43,6 +43,8 @@ class Shop:
         """Where odd jobs leave a file for what they have done."""
         self.environment: dict[str, str] = {}
         """More of it, for the runner."""
+        self.options: list[str] = []
+        """More words of its command line."""
         self.owner: int | None = None
         """Whose work file it is."""
         self.store = Store(self.state)
@@ -106,7 +108,7 @@ class Shop:
         words = [str(GPULOOM), "run", str(work), "--policy", policy, "--state", str(self.state), "--pace", f"{pace:g}"]
         for name, seconds in (QUICK | timing).items():
             words += ["--timing", f"{name}={seconds:g}"]
-        return [*words, "--output", "json"]
+        return [*words, "--output", "json", *self.options]
 
     def begin(self, policy: str, faults: str = "", pace: float = PACE, **timing: float) -> "subprocess.Popen[str]":
         words = self.command_line(policy, pace, **timing)

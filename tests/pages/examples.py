@@ -1,12 +1,28 @@
 """One small page of each kind, with all that a user names passed through a function."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from gpuloom.contract.plan import Reason
+from gpuloom.gpus.catalogue import MODELS
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.model import Instance
 from gpuloom.kernels.profile import Kernel, Launch, Profile, Run
 from gpuloom.kernels.timeline import page as kernels_page
+from gpuloom.live.report.page import run_page
+from gpuloom.live.report.replay import Condition, Doing, LayoutSpan
+from gpuloom.live.report.replay import Segment as Stretch
+from gpuloom.live.report.story import (
+    Decided,
+    DeviceStory,
+    JobStory,
+    Prediction,
+    ProbeStory,
+    RunStory,
+    SeenSpeed,
+)
 from gpuloom.perf.queueing.batching import BatchTimes
+from gpuloom.perf.speed import Estimate
 from gpuloom.provision.demand import Demand
 from gpuloom.provision.plan import Replica, ServicePlan, Unplaced
 from gpuloom.provision.report import page as provision_page
@@ -68,4 +84,52 @@ def kernels(name: Naming) -> str:
     return kernels_page(Profile(name("program"), known, (Run(request * 5),), name("device"), (name("note"),)))
 
 
-PAGES = {"simulation": simulation, "provisioning": provisioning, "kernels": kernels}
+@dataclass(frozen=True, slots=True)
+class Floor:
+    median_ms: float = 12.5
+    spread_pct: float = 3.25
+    pieces: int = 40
+
+
+def live(name: Naming) -> str:
+    first, second = name("training-0"), name("training-1")
+    large, small = Instance(4, "3g.20gb"), Instance(0, "2g.10gb")
+    parts = [
+        Stretch(0.0, 20.0, (Grant(0, share_pct=50.0),), Doing.STARTING),
+        Stretch(20.0, 90.0, (Grant(0, share_pct=50.0),), Doing.PROBING),
+        Stretch(90.0, 100.0, (Grant(0, share_pct=50.0),), Doing.STOPPING),
+    ]
+    jobs = (
+        JobStory(
+            first, "completed", 0.0, 400.0, 10.0, 360.0, 2, 0, name("done"),
+            (*parts, Stretch(110.0, 400.0, (Grant(0, large),), Doing.RUNNING)),
+        ),
+        JobStory(
+            second, "given up", 0.0, 300.0, 10.0, 260.0, 2, 1, name("exit code 1"),
+            (*parts, Stretch(110.0, 300.0, (Grant(0, small),), Doing.RUNNING)),
+        ),
+    )  # fmt: skip
+    spans = (
+        LayoutSpan(0.0, 100.0, (), Condition.THERE),
+        LayoutSpan(100.0, 110.0, (), Condition.CUTTING),
+        LayoutSpan(110.0, 380.0, (small, large), Condition.THERE),
+        LayoutSpan(380.0, 400.0, (), Condition.LOST),
+    )
+    speeds = (
+        SeenSpeed(first, "A100-40GB", "whole", 3, 4.0, 1.0),
+        SeenSpeed(second, "A100-40GB", "2g.10gb", 1, 2, None),
+    )
+    predictions = (
+        Prediction(first, "3g.20gb", Estimate(0.6, 0.5, 0.7), 2.2, 0.55),
+        Prediction(second, "2g.10gb", Estimate(0.4, 0.3, 0.5), None, None),
+    )
+    reason = Reason(first, name("gpu0/3g.20gb@4"), name("it is fastest there"), 1.0, ((name("wait"), None),))
+    decided = (Decided(90.0, name("probed"), reason, None), Decided(95.0, name("probed"), reason, name("no room")))
+    story = RunStory(
+        name("policy"), "1xA100-40GB", 10.0, 400.0, jobs, (DeviceStory(0, MODELS["A100-40GB"], spans),), speeds,
+        (ProbeStory(90.0, 0, predictions),), decided,
+    )  # fmt: skip
+    return run_page(story, (name("fact"),), Floor())
+
+
+PAGES = {"simulation": simulation, "provisioning": provisioning, "kernels": kernels, "live": live}

@@ -35,7 +35,9 @@ def test_no_name_becomes_markup(page: Page, end: str) -> None:
     seen, harmless = Seen(page(lambda name: f"{name}{end}")), Seen(page(plain))
     assert seen.shape == harmless.shape
     read = "".join([*seen.texts, *(value or "" for _, attributes in seen.elements for value in attributes.values())])
-    names = {name for name in ("title", "service-0", "kernel-2", "program") if name in "".join(harmless.texts)}
+    names = {
+        name for name in ("title", "service-0", "kernel-2", "program", "training-0") if name in "".join(harmless.texts)
+    }
     assert names
     assert all(f"{name}{end}" in read for name in names)
 

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 ROOT = Path(gpuloom.__file__).parent
 WRITERS = (
     *(ROOT / "pages").glob("*.py"), *(ROOT / "sim" / "report").glob("*.*"), ROOT / "provision" / "report.py",
-    ROOT / "kernels" / "timeline.py",
+    ROOT / "kernels" / "timeline.py", *(ROOT / "live" / "report").glob("*.py"),
 )  # fmt: skip
 SCRIPTS = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "sim" / "report").glob("*.js"))
 LINES = 8

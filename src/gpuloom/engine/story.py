@@ -79,7 +79,7 @@ def story(job_id: str, header: Header, entries: Sequence[Entry]) -> Iterator[Lin
             yield "dim", f"{INDENT}({entry.others:,} decision{'s' * (entry.others > 1)} about other jobs)"
         yield COLOURS.get(entry.event, ""), f"{entry.at_s:>12,.1f} s  {entry.event.value:<10} {_what(entry)}".rstrip()
         for reason in entry.reasons:
-            yield from _because(reason)
+            yield from because(reason)
         working = entry.event is What.STARTED or (working and entry.lasted_s is None)
     yield "", ""
     yield "bold", _sum(entries)
@@ -126,7 +126,8 @@ def _estimates(entry: Entry) -> str:
     return ", ".join(f"{name} {one.speed:.2f} ({one.low:.2f}-{one.high:.2f})" for name, one in estimates.items())
 
 
-def _because(reason: Reason) -> Iterator[Line]:
+def because(reason: Reason) -> Iterator[Line]:
+    """What was chosen and why; below it, what it was chosen instead of."""
     score = "" if reason.value is None else f" ({_score(reason.value)})"
     yield "", f"{INDENT}{reason.chosen}: {reason.why}{score}"
     if reason.alternatives:

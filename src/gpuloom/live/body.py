@@ -72,6 +72,8 @@ class Settings:
     """Everything that happens."""
     notice: Callable[[str], None] = lambda _: None
     """What somebody should know who looks at the runner now."""
+    look: "Callable[[LocalBody], None] | None" = None
+    """After every round: all that there is, for whoever shows it."""
 
 
 @dataclass(slots=True)
@@ -152,6 +154,8 @@ class LocalBody:
         while self._agenda and self._agenda[0][0] <= self.now_s() and not self.closing:
             heapq.heappop(self._agenda)[2]()
         self.commit()
+        if self.settings.look is not None:
+            self.settings.look(self)
 
     def _is_over(self) -> bool:
         if self.interrupts > 2:  # whoever does not even die of SIGKILL is found again by --resume

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from gpuloom.gpus.grant import Grants
+from gpuloom.gpus.host.homes import is_home
 from gpuloom.gpus.host.processes import ProcessId
 from gpuloom.live.store import Exit, Launch, Progress
 
@@ -124,12 +125,18 @@ def ending(job: LiveJob, left: Exit | None, grace_s: float) -> tuple[Fate, str]:
     if job.stopping:
         return Fate.STOPPED, _left(job, left, grace_s)
     if job.oom_kills and (left is None or left.code != 0):
-        return Fate.CRASHED, "out of memory on the host: the kernel killed it"
+        return Fate.CRASHED, f"out of memory on {_whose_memory(job.launch)}: the kernel killed it"
     if job.restarting:
         return Fate.CRASHED, "it had stalled, and was stopped to be started again"
     if job.killed or (job.kill_at_s is not None if left is None else left.asked):
         return Fate.COMES_BACK, "another share"
     return Fate.CRASHED, "its processes were killed" if left is None else f"exit code {left.code}"
+
+
+def _whose_memory(launch: Launch) -> str:
+    """A launch on a CPU device lives in its instance, and has the memory of that."""
+    around = None if launch.group is None else launch.group.path.parent
+    return "the host" if around is None or is_home(around) else f"its device, {around.name}"
 
 
 def _left(job: LiveJob, left: Exit | None, grace_s: float) -> str:

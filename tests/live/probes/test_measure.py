@@ -5,7 +5,7 @@ from collections.abc import Generator
 import pytest
 
 from gpuloom.gpus.catalogue import MODELS
-from gpuloom.live.probes.measure import LEVELS_PCT, Rate, Rates, by_share, measure
+from gpuloom.live.probes.measure import LEVELS_PCT, Count, Rate, Rates, by_share, measure
 from gpuloom.live.store import Progress
 from gpuloom.work.model import Job
 
@@ -33,6 +33,9 @@ class Pretended:
 
     def used_s(self, job_id: str) -> float | None:  # noqa: ARG002
         return None
+
+    def count(self, job_id: str) -> Count:  # noqa: ARG002
+        return Count({})
 
     def reshare(self, job_id: str, share_pct: float | None) -> None:
         self.levels.append((job_id, share_pct))

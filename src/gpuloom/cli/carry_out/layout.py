@@ -168,15 +168,14 @@ def apply(
     gpu, noun = gpu or 0, "device" if device else "GPU"
     try:
         with cutter_of(device or ()) as cutter:
-            state = _state(cutter, gpu)
+            state = _state(cutter, gpu, f"{noun}s")
             choose, mig = _choice(cutter, state, to, config, name, keep_mig)
             choose(state)  # a layout that is written wrongly is no reason to take the GPU
             if dry_run:
-                layout_print.print_dry_run(cutter, state, choose(state), mig, output)
+                layout_print.print_dry_run(cutter, state, choose(state), mig, output, noun)
             else:
-                layout_print.print_cut(
-                    cutter.leave(gpu) if as_found else cutter.apply(gpu, choose, keep_mig=mig), output
-                )
+                cut = cutter.leave(gpu) if as_found else cutter.apply(gpu, choose, keep_mig=mig)
+                layout_print.print_cut(cut, output, noun)
     except (NoDriver, Refused, StepFailed) as reason:
         typer.echo(f"{noun} {gpu} was not changed: {reason}", err=True)
         raise typer.Exit(1) from None
@@ -210,11 +209,11 @@ def _with_mig(name: str) -> "GpuModel":
     return gpu
 
 
-def _state(cutter: "Cutter", gpu: int) -> "GpuState":
+def _state(cutter: "Cutter", gpu: int, nouns: str) -> "GpuState":
     count = cutter.count()
     if gpu >= count:
         accepted = f"0 to {count - 1}" if count > 1 else "only 0" if count else "none"
-        raise InputError(f"--gpu {gpu}: there are {count} here; accepted is {accepted}")
+        raise InputError(f"--gpu {gpu}: this host has {count} {nouns}; accepted is {accepted}")
     state = cutter.look(gpu)
     if not state.model.mig:
         raise InputError(f"--gpu {gpu}: {state.product} has no MIG, so it cannot be cut")

@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from gpuloom.gpus.steps import Step, StepPlan
 
 
+GPU = "GPU"
+
+
+def _mode(noun: str, on: bool) -> str:
+    if noun == GPU:
+        return f"MIG {'on' if on else 'off'}"
+    return "cut" if on else "whole"
+
+
 def layout_row(gpu: "GpuModel", layout: "Layout") -> dict[str, object]:
     from gpuloom.gpus.fragmentation import fragmentation, free_slices
     from gpuloom.gpus.layouts import draw, room, slices_of, written
@@ -63,7 +72,9 @@ def _step_rows(
     return rows
 
 
-def print_dry_run(cutter: "Cutter", state: "GpuState", target: "Layout", keep_mig: bool, output: Output) -> None:
+def print_dry_run(
+    cutter: "Cutter", state: "GpuState", target: "Layout", keep_mig: bool, output: Output, noun: str = GPU
+) -> None:
     from gpuloom.gpus.layouts import draw, written
     from gpuloom.gpus.steps import plan_steps
 
@@ -77,16 +88,16 @@ def print_dry_run(cutter: "Cutter", state: "GpuState", target: "Layout", keep_mi
         modes = {"mig_before": state.mig, "mig_after": mig}
         print_json({**ends, **modes, "steps": rows, "dry_run": True, "would_be_refused": reason})
     else:
-        switch = "" if mig == state.mig else f", switching MIG {'on' if mig else 'off'}"
+        switch = "" if mig == state.mig else f", switching to {_mode(noun, mig)}"
         start = f"{written(state.occupied)} {draw(gpu, state.occupied)}"
-        title = f"GPU {state.index}, {gpu.name}, dry run: {start} to {written(target)} {draw(gpu, target)}{switch}"
+        title = f"{noun} {state.index}, {gpu.name}, dry run: {start} to {written(target)} {draw(gpu, target)}{switch}"
         emit(rows, output, title if rows or switch else f"{title}: nothing to do")
     if reason is not None:
-        typer.echo(f"GPU {state.index} would not be changed: {reason}", err=True)
+        typer.echo(f"{noun} {state.index} would not be changed: {reason}", err=True)
         raise typer.Exit(1)
 
 
-def print_cut(cut: "CutOutcome", output: Output) -> None:
+def print_cut(cut: "CutOutcome", output: Output, noun: str = GPU) -> None:
     from gpuloom.gpus.layouts import draw, written
 
     rows: list[dict[str, object]] = [
@@ -101,15 +112,10 @@ def print_cut(cut: "CutOutcome", output: Output) -> None:
         print_json({**ends, "steps": steps, "dry_run": False, **result, "half_made": half_made, "instances": rows})
     else:
         bar = "" if cut.layout is None else f" {draw(cut.model, cut.layout)}"
-        title = (
-            f"GPU {cut.gpu}, {cut.model.name}: {now or 'it no longer answers'}{bar}, MIG {'on' if cut.mig else 'off'}"
-        )
-        emit(rows, output, title)
+        shown = f"{now or 'it no longer answers'}{bar}, {_mode(noun, bool(cut.mig))}"
+        emit(rows, output, f"{noun} {cut.gpu}, {cut.model.name}: {shown}")
     if cut.reason is not None:
-        left = (
-            ""
-            if now is None
-            else f"; now it has {now.replace('none', 'no instance')}, MIG {'on' if cut.mig else 'off'}"
-        )
-        typer.echo(f"GPU {cut.gpu} did not reach {written(cut.target)}: {cut.reason}{left}", err=True)
+        mode = _mode(noun, bool(cut.mig))
+        left = "" if now is None else f"; now it has {now.replace('none', 'no instance')}, {mode}"
+        typer.echo(f"{noun} {cut.gpu} did not reach {written(cut.target)}: {cut.reason}{left}", err=True)
         raise typer.Exit(1)

@@ -2,9 +2,8 @@
 
 import os
 import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -17,8 +16,6 @@ from gpuloom.cli.output import Output, emit, print_json
 from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
-    from gpuloom.engine.events import Event
-    from gpuloom.engine.machine import Decision
     from gpuloom.live.body import LocalBody
     from gpuloom.live.run import Result, Wish
     from gpuloom.live.store import Store
@@ -34,6 +31,8 @@ Times = Annotated[
         "--timing", help="NAME=SECONDS: grace_s, up_s, level_s, report_s, restore_s, poll_real_s. Repeatable."
     ),
 ]
+Report = Annotated[Path | None, typer.Option("--report", help="Write a self-contained HTML page at the end.")]
+Plain = Annotated[bool, typer.Option("--plain", help="On a terminal: a line an event instead of the live table.")]
 
 
 def run(
@@ -46,6 +45,8 @@ def run(
     device: Devices = None,
     pace: Pace = 1.0,
     timing: Times = None,
+    report: Report = None,
+    plain: Plain = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the end.")] = Output.table,
 ) -> None:
     """Run a list of commands on this machine's GPUs: queue, probe, cut, launch, checkpoint, move, until all have ended.
@@ -53,7 +54,7 @@ def run(
     \b
     gpuloom run jobs.yaml --state /var/lib/gpuloom/today
     gpuloom run jobs.yaml --policy whole-fifo --gpus 0 --timing grace_s=120
-    gpuloom run --resume --state /var/lib/gpuloom/today
+    gpuloom run --resume --state /var/lib/gpuloom/today --report today.html
     gpuloom run examples/cpu_jobs.yaml --device cpu --pace 3
 
     Needs root, as cutting does; with --device cpu, cgroups that this user may write. If it is killed, the jobs go on;
@@ -61,40 +62,50 @@ def run(
     GPUs are left as they were found. Exit code 1 means that a job was given up, could not be placed, or that a GPU is
     not as it was found.
     """
-    from gpuloom.gpus.host.cutter import cutter_of
+    from gpuloom.cli.carry_out.run_page import write_page
+    from gpuloom.cli.inputs import check_writable
     from gpuloom.gpus.host.mig import StepFailed
     from gpuloom.gpus.host.nvml import NoDriver
     from gpuloom.gpus.host.ownership import Refused
-    from gpuloom.live.body import Settings
-    from gpuloom.live.probes.by_time import by_time
-    from gpuloom.live.probes.predict import trained
-    from gpuloom.live.run import run_jobs
     from gpuloom.live.store import Store
-    from gpuloom.live.timing import Timing, begun_timing, with_changes
+    from gpuloom.live.timing import Timing, with_changes
 
     with_changes(Timing(), timing or ())  # what is wrong with them is said before anything is opened
+    check_writable(report, read=jobs)
     here = _working_dir()
     asked = None if resume else _wish(jobs, policy, seed, pace, gpus, tuple(device or ()))
     if resume and not (state / "run.json").exists():
         raise InputError(f"{state}: holds no run to go on with; expected the --state of an earlier one")
     try:
         with Store(state) as store:
-            before, wish = store.run(), asked or _as_before(store)
-            begun_with = begun_timing(before.timing) if before is not None else Timing()
-            predict = by_time if wish.devices else trained
-            settings = Settings(with_changes(begun_with, timing or ()), here, predict, _show, _say)
-            with cutter_of(wish.devices) as cutter, _interruptible() as on_body:
-                result = run_jobs(wish, store, cutter, settings, on_body)
+            result = _carry_out(asked, store, here, timing or (), plain)
     except (NoDriver, Refused, StepFailed) as reason:
         typer.echo(f"gpuloom run: {reason}", err=True)
         raise typer.Exit(1) from None
     if result.had_ended:
         typer.echo(f"the run in {state} had ended: nothing was run; name another --state for a new one", err=True)
     _emit(result, output)
-    if result.interrupted:
-        raise typer.Exit(130)
-    if not result.all_done:
-        raise typer.Exit(1)
+    if report is not None:
+        write_page(report, store, result.noise)
+    _leave(result)
+
+
+def _carry_out(asked: "Wish | None", store: "Store", here: str, timing: Sequence[str], plain: bool) -> "Result":
+    """What is asked for, or the run that the store holds; `here` is where its jobs run."""
+    from gpuloom.cli.carry_out.run_table import shown
+    from gpuloom.gpus.host.cutter import cutter_of
+    from gpuloom.live.body import Settings
+    from gpuloom.live.probes.by_time import by_time
+    from gpuloom.live.probes.predict import trained
+    from gpuloom.live.run import run_jobs
+    from gpuloom.live.timing import Timing, begun_timing, with_changes
+
+    before, wish = store.run(), asked or _as_before(store)
+    times = with_changes(Timing() if before is None else begun_timing(before.timing), timing)
+    predict = by_time if wish.devices else trained
+    with cutter_of(wish.devices) as cutter, shown(plain) as show, _interruptible(show.later) as on_body:
+        settings = Settings(times, here, predict, show.event, show.notice, show.look)
+        return run_jobs(wish, store, cutter, settings, on_body)
 
 
 def _wish(path: Path | None, policy: str, seed: int, pace: float, gpus: str | None, devices: tuple[str, ...]) -> "Wish":
@@ -143,12 +154,12 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 @contextmanager
-def _interruptible() -> "Iterator[Body]":
+def _interruptible(say: Callable[[str], None]) -> "Iterator[Body]":
     """Ctrl-C, SIGTERM and a terminal that closes ask the body to stop, the second time at once.
 
     Before there is a body they are kept for it.
     """
-    holder = Body()
+    holder = Body(say)
     # Who was started to ignore one (nohup, a shell's background) goes on doing so.
     heard = [number for number in INTERRUPTS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, holder.interrupt) for number in heard}
@@ -170,8 +181,9 @@ STOPPING = (
 class Body:
     """What the signal handler reaches the body through."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None]) -> None:
         self.body: LocalBody | None = None
+        self.say = say
         self.interrupts = 0
 
     def __call__(self, body: "LocalBody") -> None:
@@ -182,29 +194,14 @@ class Body:
         self.interrupts += 1
         if self.body is not None:
             self.body.interrupts = self.interrupts
-        _say(STOPPING[min(self.interrupts, len(STOPPING)) - 1])
+        self.say(STOPPING[min(self.interrupts, len(STOPPING)) - 1])
 
 
-def _say(text: str) -> None:
-    """Whoever listened may have gone: that must not end a runner half-way."""
-    with suppress(OSError):
-        os.write(2, f"gpuloom: {text}\n".encode())
-
-
-def _show(entry: "Event | Decision") -> None:
-    """One line an event on a terminal; elsewhere only cuts that failed."""
-    from gpuloom.engine.events import CutFailed, GpuCut, JobArrived, JobReported, JobStalled, PolicyReset, Tick
-    from gpuloom.engine.machine import Decision
-
-    if isinstance(entry, Tick | JobReported | Decision):
-        return
-    if not sys.stderr.isatty() and not isinstance(entry, CutFailed | JobStalled | PolicyReset):
-        return
-    subject = entry.job.id if isinstance(entry, JobArrived) else getattr(entry, "job_id", None)
-    about = f"GPU {entry.gpu}" if hasattr(entry, "gpu") else subject or "policy"
-    if isinstance(entry, GpuCut):
-        about += f" {'+'.join(map(str, entry.layout)) or 'uncut'}"
-    _say(f"{entry.at_s:9.1f} s  {type(entry).__name__:13} {about}: {entry.cause}")
+def _leave(result: "Result") -> None:
+    if result.interrupted:
+        raise typer.Exit(130)
+    if not result.all_done:
+        raise typer.Exit(1)
 
 
 def _emit(result: "Result", output: Output) -> None:

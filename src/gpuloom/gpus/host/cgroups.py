@@ -249,6 +249,15 @@ class Group:
                     return int(number) / 1e6
         return None
 
+    def threads_s(self) -> dict[int, float]:
+        """CPU time that each of its threads has had, by number; those that have ended are not in it."""
+        found = {}
+        for pid in self.processes():
+            for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+                with suppress(OSError, ValueError):
+                    found[int(task.name)] = int((task / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
+        return found
+
     def oom_kills(self) -> int:
         """How many of its processes were killed because there was no memory left for them."""
         for path, name in ((self.path, "memory.events"), (self.twins.get("memory"), "memory.oom_control")):

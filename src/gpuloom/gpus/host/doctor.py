@@ -5,13 +5,14 @@ and advisory where a process could simply ignore it.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuloom.gpus.host.cgroups import NoCgroups
 from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.homes import find_home, leave_home
 from gpuloom.gpus.host.mps import available, running
+from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.nvml import Host, NoDriver, discover
 from gpuloom.gpus.host.ownership import state_dir
 
@@ -33,6 +34,8 @@ class Diagnosis:
     """What was looked at, whether it is as it should be, and what was seen."""
     sharing: list[Row]
     """What stands behind each kind of share here."""
+    noise: dict[str, Noise] = field(default_factory=dict)
+    """Of CPU devices, how steady each is."""
 
 
 def examine() -> Diagnosis:
@@ -43,20 +46,20 @@ def examine() -> Diagnosis:
     return Diagnosis(
         can_cut=permission["state"] != "no" and None in ours.values(),
         can_share=bool(host.gpus) and tool is not None,
-        checks=[_driver(host), *_gpus(host, ours), permission, _state_folder(), _mps(tool), _cgroups()],
+        checks=[_driver(host), *_gpus(host, ours), permission, state_folder_row(), _mps(tool), cgroups_row()],
         sharing=_sharing(host, tool is not None),
     )
 
 
-def _row(check: str, state: str, detail: str) -> Row:
+def row(check: str, state: str, detail: str) -> Row:
     return {"check": check, "state": state, "detail": detail}
 
 
 def _driver(host: Host) -> Row:
     if host.reason is not None:
-        return _row("driver", "no", host.reason)
+        return row("driver", "no", host.reason)
     count = len(host.gpus)
-    return _row("driver", "ok", f"NVIDIA {host.driver or 'of unknown version'}, {count} GPU{'s' if count > 1 else ''}")
+    return row("driver", "ok", f"NVIDIA {host.driver or 'of unknown version'}, {count} GPU{'s' if count > 1 else ''}")
 
 
 def _verdicts(host: Host) -> dict[int, str | None]:
@@ -83,18 +86,18 @@ def _gpus(host: Host, ours: dict[int, str | None]) -> list[Row]:
         reason = ours[gpu.index]
         verdict = "can be cut" if reason is None else f"not to be cut: {reason}"
         state = "ok" if reason is None else "no"
-        rows.append(_row(f"GPU {gpu.index}", state, f"{gpu.name or 'does not answer'}: {mode}; {verdict}"))
+        rows.append(row(f"GPU {gpu.index}", state, f"{gpu.name or 'does not answer'}: {mode}; {verdict}"))
     return rows
 
 
 def _permission(uid: int, sys_admin: bool, mig_config: bool) -> Row:
     if uid == 0 and sys_admin:
-        return _row("permission", "ok", "root: may switch MIG mode and cut")
+        return row("permission", "ok", "root: may switch MIG mode and cut")
     if uid == 0:
-        return _row("permission", "no", "root without CAP_SYS_ADMIN (in a container?): the driver will not let it cut")
+        return row("permission", "no", "root without CAP_SYS_ADMIN (in a container?): the driver will not let it cut")
     if mig_config:
-        return _row("permission", "ok", f"user {uid} may cut ({MIG_CONFIG} is open), but not switch MIG mode")
-    return _row("permission", "no", f"user {uid} may only look: cutting needs root")
+        return row("permission", "ok", f"user {uid} may cut ({MIG_CONFIG} is open), but not switch MIG mode")
+    return row("permission", "no", f"user {uid} may only look: cutting needs root")
 
 
 def _has_sys_admin() -> bool:
@@ -106,54 +109,54 @@ def _has_sys_admin() -> bool:
     return bool(int(effective, 16) >> CAP_SYS_ADMIN & 1)
 
 
-def _state_folder() -> Row:
+def state_folder_row() -> Row:
     folder = state_dir()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if os.access(existing, os.W_OK | os.X_OK):
-        return _row("state folder", "ok", f"{folder}: remembers which GPUs gpuloom has taken, and how it found them")
-    return _row("state folder", "no", f"{folder} cannot be written; set GPULOOM_STATE_DIR to a folder that can")
+        return row("state folder", "ok", f"{folder}: remembers which GPUs gpuloom has taken, and how it found them")
+    return row("state folder", "no", f"{folder} cannot be written; set GPULOOM_STATE_DIR to a folder that can")
 
 
 def _mps(tool: str | None) -> Row:
     if tool is None:
-        return _row("MPS", "no", "nvidia-cuda-mps-control is not in the PATH, so shares of a device are not possible")
+        return row("MPS", "no", "nvidia-cuda-mps-control is not in the PATH, so shares of a device are not possible")
     daemons = ", ".join(map(str, running()))
-    return _row("MPS", "ok", f"{tool}; " + (f"daemons run in {daemons}" if daemons else "no daemon runs"))
+    return row("MPS", "ok", f"{tool}; " + (f"daemons run in {daemons}" if daemons else "no daemon runs"))
 
 
-def _cgroups() -> Row:
+def cgroups_row() -> Row:
     """Makes a home for launches and removes it again: whether that works cannot be seen otherwise."""
     try:
         home = find_home(f"doctor-{os.getpid()}")
     except NoCgroups as reason:
         without = "a job whose keeper is killed cannot be run again, and limits for jobs are refused"
-        return _row("cgroups", "no", f"{reason}; without them {without}")
+        return row("cgroups", "no", f"{reason}; without them {without}")
     limits = ", ".join(sorted(home.limitable())) or "none"
     leave_home(home)
-    return _row("cgroups", "ok", f"launches live below {home.unified.parent}; limits that can be set: {limits}")
+    return row("cgroups", "ok", f"launches live below {home.unified.parent}; limits that can be set: {limits}")
 
 
 def _sharing(host: Host, mps: bool) -> list[Row]:
     """What stands behind each kind of share here: nothing is promised that only the process's good will keeps."""
     able = any(gpu.mig_current is not None for gpu in host.gpus)
     return [
-        _share(
+        share(
             "MIG slice: SMs and memory",
             "enforced" if able else "not here",
             "the hardware: memory, caches and SMs are apart" if able else "no GPU of this host has MIG",
         ),
-        _share(
+        share(
             "MPS share of SMs",
             "enforced for MPS clients" if mps and host.gpus else "not here",
             "the MPS server, as an upper bound; caches and bandwidth are shared, and a process that is started without "
             "the pipe directory is not bound",
         ),
-        _share(
+        share(
             "MPS memory limit",
             "enforced for MPS clients" if mps and _major(host.driver) >= FIRST_WITH_MEMORY_LIMIT else "not here",
             f"the MPS server, from driver R{FIRST_WITH_MEMORY_LIMIT} on",
         ),
-        _share(
+        share(
             "whole GPU or slice of a job",
             "advisory" if host.gpus else "not here",
             "CUDA_VISIBLE_DEVICES: a process can change it, unless a container or cgroup hides the other devices",
@@ -166,5 +169,5 @@ def _major(driver: str | None) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
-def _share(share: str, here: str, by: str) -> Row:
+def share(share: str, here: str, by: str) -> Row:
     return {"share": share, "here": here, "by": by}

@@ -52,7 +52,11 @@ def measure(home: Home, workers: int, pieces: int = PIECES) -> Noise:
         group.create()
         doors = [str(door) for door in group.doors()]
         command = [sys.executable, "-I", "-S", "-c", _WORK, str(pieces), *doors]
-        started = [subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) for _ in range(workers)]
+        # In a session of their own: Ctrl-C is for whoever measures.
+        started = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True)
+            for _ in range(workers)
+        ]
         told = [worker.communicate(timeout=_PATIENCE_S)[0] for worker in started]
         took = [float(seconds) for text in told for seconds in json.loads(text)]
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:

@@ -6,8 +6,9 @@ goes as fast as the time that it is given, but no faster than its threads can us
     1 / rate = busy / min(part, reach) + idle
 
 The kernel says how much time a job had, so busy is known whoever else was there. At the lowest level all of them fit
-side by side, so that level tells idle. How fast it was at the others tells reach or, where the device was full, only
-that it is not less. Memory bandwidth is not in it: what neighbours take of that is an error of it.
+side by side, so that level tells idle. How fast it was at the others tells reach; where no time was to spare, only that
+it is not less, and that it is not more than the threads that worked. Memory bandwidth is not in it: what neighbours
+take of that is an error of it.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ from gpuloom.live.probes.measure import LEVELS_PCT, Rate, Rates, by_share
 from gpuloom.perf.speed import Estimate
 from gpuloom.work.model import Job
 
-FULL = 0.9
-"""A device of which so much is used has nothing left to give."""
+SPARE, WHOLE = 0.1, 0.9
+"""Of a device of which so much was idle a job could have had more, unless it came so near to its share."""
 MARGIN = 0.05
 """Added to both ends of an interval: rates over a few seconds are no more exact than that."""
 LEAST_SPEED = 0.01
@@ -33,29 +34,25 @@ class Law:
     idle: float
     reach: float
     """The largest part of the device that it was seen to use while busy."""
-    limited: bool
-    """It could have had more: that is all that it can use."""
+    most: float
+    """And the largest that it may be able to use."""
 
     def rate(self, part: float, reach: float) -> float:
         return 1.0 / (self.busy / min(part, reach) + self.idle)
 
     def speed(self, part: float) -> Estimate:
-        """Relative to the whole device alone."""
-        ends = sorted(self.rate(part, reach) / self.rate(1.0, reach) for reach in (self.reach, self._most()))
-        middle = (ends[0] + ends[1]) / 2
-        return Estimate(min(middle, 1.0), max(ends[0] - MARGIN, LEAST_SPEED), min(ends[1] + MARGIN, 1.0))
-
-    def _most(self) -> float:
-        return self.reach if self.limited else 1.0
+        """Relative to the whole device alone. Threads that worked are taken to be able to."""
+        least, likely = (self.rate(part, reach) / self.rate(1.0, reach) for reach in (self.reach, self.most))
+        low, high = min(least, likely), max(least, likely)
+        return Estimate(min(likely, 1.0), max(low - MARGIN, LEAST_SPEED), min(high + MARGIN, 1.0))
 
 
 def by_time(jobs: Sequence[Job], rates: Sequence[Rates], model: GpuModel) -> list[Estimates]:
     """A `Predict`. Who was not measured at the lowest level, or used no time at all, gets the simple rule."""
     answers = by_share(jobs, rates, model)
-    used = {level: sum(rate[level].used or 0.0 for rate in rates if level in rate) for level in LEVELS_PCT}
     most = max(profile.slices for profile in model.profiles)
     for at, (job, measured) in enumerate(zip(jobs, rates, strict=True)):
-        law = law_of(measured, used)
+        law = law_of(measured)
         if law is not None:
             answers[at] = {
                 profile.name: law.speed(profile.slices / most)
@@ -65,20 +62,19 @@ def by_time(jobs: Sequence[Job], rates: Sequence[Rates], model: GpuModel) -> lis
     return answers
 
 
-def law_of(rates: Rates, used: dict[float, float]) -> Law | None:
-    """`used`: of the device, by all jobs together, at each level."""
+def law_of(rates: Rates) -> Law | None:
     lowest = rates.get(LEVELS_PCT[-1])
     if lowest is None or not lowest.used:
         return None
     busy = lowest.used / lowest.batches_per_s
     idle = max(1.0 / lowest.batches_per_s - busy / (LEVELS_PCT[-1] / 100), 0.0)
-    reach, limited = LEVELS_PCT[-1] / 100, False
+    reach, most = LEVELS_PCT[-1] / 100, 1.0
     for level, rate in rates.items():
-        seen = _part_while_busy(rate, idle)
-        if seen > reach:
-            reach = min(seen, 1.0)
-            limited = used[level] < FULL and reach < FULL * level / 100
-    return Law(busy, idle, reach, limited)
+        seen = min(_part_while_busy(rate, idle), 1.0)
+        if seen >= reach:
+            satisfied = rate.spare > SPARE and seen < WHOLE * level / 100
+            reach, most = seen, seen if satisfied else max(rate.most, seen)
+    return Law(busy, idle, reach, most)
 
 
 def _part_while_busy(rate: Rate, idle: float) -> float:

@@ -25,6 +25,10 @@ class Rate(NamedTuple):
     batches_per_s: float
     used: float | None = None
     """What part of the device's time it had meanwhile; None where nobody counts that."""
+    most: float = 1.0
+    """What part of it the threads that worked could have used at once."""
+    spare: float = 0.0
+    """What part of it nobody at all used: then it could have had more."""
 
 
 Rates = Mapping[float, Rate]
@@ -33,8 +37,22 @@ Rates = Mapping[float, Rate]
 Predict = Callable[[Sequence[Job], Sequence[Rates], GpuModel], Sequence[Estimates]]
 """From what was measured of jobs side by side to the speed of each on each profile that has the memory for it."""
 
+IDLE = 0.05
+"""A thread with less of what its job used than this has not worked."""
 UNCERTAIN = 0.2
 """Half the interval of the simple rule below. Not calibrated: it says that the rule has not been."""
+
+
+class Count(NamedTuple):
+    """What the kernel has counted so far; nothing of it where nobody counts."""
+
+    threads_s: Mapping[int, float]
+    """How much time each thread of the job has had, by its number."""
+    one_thread: float = 1.0
+    """What part of the device one can use at once."""
+    idle_s: float = 0.0
+    """Of the device's time, whoever might have had it."""
+    at_s: float = 0.0
 
 
 class Subjects(Protocol):
@@ -54,6 +72,8 @@ class Subjects(Protocol):
     def used_s(self, job_id: str) -> float | None:
         """Of the device's time, so much it has had so far; None where nobody counts that."""
 
+    def count(self, job_id: str) -> Count: ...
+
 
 def measure(subjects: Subjects, job_ids: Sequence[str], level_s: float) -> Generator[None, None, dict[str, Rates]]:
     """Rates of those who are still there at the end. Yields whenever there is nothing to do but wait."""
@@ -63,14 +83,14 @@ def measure(subjects: Subjects, job_ids: Sequence[str], level_s: float) -> Gener
             subjects.reshare(job_id, level_pct)
         while not all(map(subjects.is_up, _there(subjects, job_ids))):
             yield
-        watched = {job_id: _Watched() for job_id in _there(subjects, job_ids)}
+        watched = {job_id: _Watched(subjects.count(job_id)) for job_id in _there(subjects, job_ids)}
         until_s = subjects.now_s() + level_s
         _look(subjects, watched)
         while subjects.now_s() < until_s:
             yield
             _look(subjects, watched)
         for job_id in _there(subjects, job_ids):
-            rate = watched[job_id].rate() if job_id in watched else None
+            rate = watched[job_id].rate(subjects.count(job_id)) if job_id in watched else None
             if rate is not None:
                 rates[job_id][level_pct] = rate
     return {job_id: rates[job_id] for job_id in _there(subjects, job_ids)}
@@ -92,6 +112,8 @@ class Sight(NamedTuple):
 class _Watched:
     """What one job reports during one level."""
 
+    count: Count
+    """At its beginning."""
     began: Progress | None = None
     """The first report that was found: its batch may have been done long before."""
     first: "Sight | None" = None
@@ -105,8 +127,8 @@ class _Watched:
             self.last = Sight(progress, now_s, used_s)
             self.first = self.first or self.last
 
-    def rate(self) -> Rate | None:
-        """None if too few were seen."""
+    def rate(self, count: Count) -> Rate | None:
+        """None if too few were seen. `count`: at its end."""
         if self.began is None or self.first is None or self.last is None:
             return None
         # A job that did not have to be launched again may have done its first batch with two shares.
@@ -119,7 +141,7 @@ class _Watched:
         done = after.step - before.step
         if done <= 0 or passed_s <= 0:
             return None
-        return Rate(done / passed_s, _part(self.first, self.last))
+        return Rate(done / passed_s, _part(self.first, self.last), _most(self.count, count), _spare(self.count, count))
 
 
 def _part(first: "Sight", last: "Sight") -> float | None:
@@ -127,6 +149,18 @@ def _part(first: "Sight", last: "Sight") -> float | None:
     if first.used_s is None or last.used_s is None:
         return None
     return max(last.used_s - first.used_s, 0.0) / (last.at_s - first.at_s)
+
+
+def _most(before: Count, after: Count) -> float:
+    """What its threads can use at once; those that hardly did anything do not count."""
+    worked_s = [used_s - before.threads_s.get(thread, 0.0) for thread, used_s in after.threads_s.items()]
+    workers = sum(each_s > IDLE * sum(worked_s) for each_s in worked_s)
+    return min(workers * after.one_thread, 1.0) if workers else 1.0
+
+
+def _spare(before: Count, after: Count) -> float:
+    passed_s = after.at_s - before.at_s
+    return (after.idle_s - before.idle_s) / passed_s if passed_s > 0 else 0.0
 
 
 def _look(subjects: Subjects, watched: Mapping[str, _Watched]) -> None:

@@ -1,13 +1,15 @@
 """The probes that are under way on this machine: who is measured, with which share, and what the engine is told."""
 
+import time
 from collections.abc import Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuloom.contract.view import JobView, Phase
 from gpuloom.engine.events import GpuProbed
+from gpuloom.gpus.host.cgroups import Group
 from gpuloom.live.launch import limits_of
-from gpuloom.live.probes.measure import Rates, measure
+from gpuloom.live.probes.measure import Count, Rates, measure
 from gpuloom.live.store import Progress
 
 if TYPE_CHECKING:
@@ -88,11 +90,21 @@ class Probing:
         return None if job is None else job.launch.progress()
 
     def used_s(self, job_id: str) -> float | None:
+        group, cpus = self._counted(job_id)
+        cpu_s = None if group is None or cpus is None else group.cpu_s()
+        return None if cpu_s is None or cpus is None else cpu_s / cpus * self._body.clock.pace
+
+    def count(self, job_id: str) -> Count:
+        group, cpus = self._counted(job_id)
+        if group is None or cpus is None:
+            return Count({})
+        idle = self._body.devices.idle_s(self._body.jobs[job_id].grants[0].gpu)
+        return Count(group.threads_s(), min(1.0 / cpus, 1.0), idle, time.monotonic())
+
+    def _counted(self, job_id: str) -> tuple[Group | None, float | None]:
+        """Where its time is counted, and how much of it the device has in a second."""
         job = self._body.jobs.get(job_id)
-        if job is None or job.launch.group is None or (cpus := self._body.devices.cpus(job.grants[0].gpu)) is None:
-            return None
-        cpu_s = job.launch.group.cpu_s()
-        return None if cpu_s is None else cpu_s / cpus * self._body.clock.pace
+        return (None, None) if job is None else (job.launch.group, self._body.devices.cpus(job.grants[0].gpu))
 
 
 def _runs_on(view: JobView, gpu: int) -> bool:

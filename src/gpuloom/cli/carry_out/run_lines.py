@@ -1,0 +1,36 @@
+"""What happens in a run as lines of text on standard error. Knows the words, not who asks for them."""
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuloom.engine.events import Event
+    from gpuloom.engine.machine import Decision
+
+
+def say(text: str) -> None:
+    """Whoever listened may have gone: that must not end a runner half-way."""
+    with suppress(OSError):
+        os.write(2, f"gpuloom: {text}\n".encode())
+
+
+def is_alarming(entry: "Event | Decision") -> bool:
+    """Whether it is told in a pipe as well."""
+    from gpuloom.engine.events import CutFailed, JobStalled, PolicyReset
+
+    return isinstance(entry, CutFailed | JobStalled | PolicyReset)
+
+
+def line_of(entry: "Event | Decision", pace: float = 1.0) -> str | None:
+    """One line an event; None for what happens all the time. With the run's pace its time is real seconds."""
+    from gpuloom.engine.events import GpuCut, JobArrived, JobReported, Tick
+    from gpuloom.engine.machine import Decision
+
+    if isinstance(entry, Tick | JobReported | Decision):
+        return None
+    subject = entry.job.id if isinstance(entry, JobArrived) else getattr(entry, "job_id", None)
+    about = f"GPU {entry.gpu}" if hasattr(entry, "gpu") else subject or "policy"
+    if isinstance(entry, GpuCut):
+        about += f" {'+'.join(map(str, entry.layout)) or 'uncut'}"
+    return f"{entry.at_s / pace:9.1f} s  {type(entry).__name__:13} {about}: {entry.cause}"
