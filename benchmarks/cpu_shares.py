@@ -1,9 +1,10 @@
 """Is a seventh of a CPU device a seventh? A compute-bound job on each profile, alone and with busy neighbours.
 
-The job is a loop of SHA-256 in one process for each core. A round visits 7c, a layout, 7c, the next layout, and so on:
-the machine drifts by several per cent within seconds, so each speed is divided by the mean of the 7c before and after
-it, and by its part of the sevenths: 1 is a true share. Beside it stands the CPU time that the kernel counted, of that
-which the quota promises. Layouts are applied by the command line, as a user would.
+The job is a loop of SHA-256 in one process for each core. A round visits 7c, a layout, 7c, the next layout, and so
+on: the machine drifts by several per cent within seconds, so each speed is divided by the mean of the 7c before and
+after it, and by its part of the sevenths: 1 is a true share. 7c itself is divided by the 7c before it: that is the
+drift. Beside it stands the CPU time that the kernel counted, of that which the quota promises. Layouts are applied by
+the command line, as a user would.
 """
 
 import subprocess
@@ -79,13 +80,13 @@ Visit = Callable[[str], dict[Case, Speed]]
 def _round(visit: Visit, layouts: Sequence[str]) -> Iterator[tuple[Case, float, float]]:
     """Of each case: its speed over that of its part of 7c, and its CPU time over what is promised."""
     (before,) = visit(WHOLE).items()
-    yield before[0], 1.0, before[1].of_promised
     for layout in layouts:
         here = visit(layout)
         (after,) = visit(WHOLE).items()
         whole = (before[1].pieces_per_s + after[1].pieces_per_s) / 2
         for case, speed in here.items():
             yield case, speed.pieces_per_s / whole / (int(case.profile[0]) / 7), speed.of_promised
+        yield after[0], after[1].pieces_per_s / before[1].pieces_per_s, after[1].of_promised
         before = after
 
 
