@@ -40,6 +40,7 @@ COMMANDS: dict[str, list[object]] = {
         "--scenarios", DATA / "parvagpu" / "scenarios.csv",
     ],
     "kernel_sharing": ["kernel_sharing.py", "--rounds", 8],
+    "cpu_loop": ["cpu_loop.py"],
     "speed": [
         "speed.py", "--philly", POLLUX / "philly.csv", "--profiles", POLLUX,
         "--workload", POLLUX / "workloads" / "workload-1.csv",
