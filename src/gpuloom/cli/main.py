@@ -20,14 +20,14 @@ from gpuloom.cli.decide.provision import provision
 from gpuloom.cli.decide.schema import schema
 from gpuloom.cli.decide.simulate import simulate
 from gpuloom.cli.measure.train_predictor import train_predictor
+from gpuloom.cli.threads import one_for_us
 from gpuloom.cli.watch import log
 from gpuloom.cli.watch.doctor import doctor
 from gpuloom.cli.watch.explain import explain
 from gpuloom.cli.watch.gpus import gpus
 from gpuloom.errors import InputError
 
-# Our linear algebra is on tiny matrices, where threads only get in each other's way. Read when numpy is loaded.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+one_for_us()
 
 app = typer.Typer(
     help="Share GPUs at every time scale: decide, prove the decision on measured data, explain it.",

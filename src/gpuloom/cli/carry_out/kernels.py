@@ -126,6 +126,7 @@ def run(
     gpuloom kernels run --priority 0 --profile resnet.kprof -- python serve.py
     gpuloom kernels run --priority 5 --floor 0.2 -- python batch.py
     """
+    from gpuloom.cli.threads import as_given_for_others
     from gpuloom.kernels.profile import read_profile
     from gpuloom.kernels.session import Settings, default_region, environment, joined, run_program, switch
 
@@ -133,6 +134,7 @@ def run(
         read_profile(profile)
     wanted = _policy(policy) if policy else None
     path = region or default_region()
+    as_given_for_others(load=False)
     environ = dict(os.environ)
     with ExitStack() as stack:
         try:

@@ -93,6 +93,7 @@ def run(
 def _carry_out(asked: "Wish | None", store: "Store", here: str, timing: Sequence[str], plain: bool) -> "Result":
     """What is asked for, or the run that the store holds; `here` is where its jobs run."""
     from gpuloom.cli.carry_out.run_table import shown
+    from gpuloom.cli.threads import as_given_for_others
     from gpuloom.gpus.host.cutter import cutter_of
     from gpuloom.live.body import Settings
     from gpuloom.live.probes.by_time import by_time
@@ -100,6 +101,7 @@ def _carry_out(asked: "Wish | None", store: "Store", here: str, timing: Sequence
     from gpuloom.live.run import run_jobs
     from gpuloom.live.timing import Timing, begun_timing, with_changes
 
+    as_given_for_others()
     before, wish = store.run(), asked or _as_before(store)
     times = with_changes(Timing() if before is None else begun_timing(before.timing), timing)
     predict = by_time if wish.devices else trained
