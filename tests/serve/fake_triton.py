@@ -1,7 +1,7 @@
 """What the fleet needs of a Triton server, in a process that starts at once: it is ready, it answers, it can be killed.
 
 With a file `crash` in its repository it ends before it is ready; with a file `hang` beside that it does not answer. A
-request that says `die` kills it, once.
+request that says `die` kills it, once; one that says `eat` has it take more memory than it can have, once.
 """
 
 import asyncio
@@ -25,6 +25,9 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         if b"/infer" in head and b"die" in body and not os.path.exists(DIED):  # noqa: PTH110
             Path(DIED).touch()
             os._exit(1)
+        if b"/infer" in head and b"eat" in body and not os.path.exists(DIED):  # noqa: PTH110
+            Path(DIED).touch()
+            bytearray(b"x") * (1 << 29)
         while os.path.exists(HANG):  # noqa: PTH110
             await asyncio.sleep(0.01)
         answer = b"%d" % os.getpid() if b"/infer" in head else b'nv_inference_count{model="m"} 6\n'

@@ -7,6 +7,7 @@ import json
 import urllib.request
 from typing import Any
 
+from gpuloom.gpus.host.noise import Noise
 from gpuloom.serve.gateway.grpc_client import address
 from gpuloom.serve.state import Record
 
@@ -56,6 +57,12 @@ def _row(service: dict[str, Any], replica: dict[str, Any]) -> dict[str, object]:
         "servers_ready": ready,
         "serving": replica["serving"],
     }
+
+
+def noise_of(status: Status) -> Noise | None:
+    """Of the CPU devices that it runs on, beside which its latencies are to be read; None on others."""
+    noise = status.get("noise")
+    return None if noise is None else Noise(**noise)
 
 
 def keeps_promises(status: Status) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuloom.serve.deployment import read_plan, workloads_of
-from gpuloom.serve.devices import devices_of
+from gpuloom.serve.devices import devices_of, end_left
 from gpuloom.serve.fleet.fleet import Fleet
 from gpuloom.serve.fleet.journal import Event
 from gpuloom.serve.options import Options
@@ -30,15 +30,13 @@ class Listener:
 def deploy(
     plan: Path, services: Path | None, folder: Path, tritonserver: Path | None, options: Options, listener: Listener
 ) -> None:
-    """Serve until SIGINT or SIGTERM. InputError, SetupError or StartError say why it cannot be."""
+    """Serve until SIGINT or SIGTERM. InputError, DeviceError, SetupError or StartError say why it cannot be."""
     deployment = read_plan(plan, {} if services is None else workloads_of(services))
     batch_ms = shipped_times(deployment) if options.standin else None
-    with State(folder) as state:
+    with State(folder, end_left) as state:
         wish = prepare(deployment, batch_ms, state, options)
-        devices = devices_of(wish.grants, state.mps_dir)
-        triton = given_or_installed(tritonserver, listener.on_line)
-        try:
+        with devices_of(options.devices, wish.grants, state, listener.on_line) as devices:
+            triton = given_or_installed(tritonserver, listener.on_line)
             fleet = Fleet(deployment.plan.replicas, wish, triton, devices, state, listener.on_event)
+            # When this returns all threads have ended: one may have been starting an MPS daemon, or making a group.
             asyncio.run(serve(deployment, fleet, state, options, listener.on_up))
-        finally:
-            devices.release()  # not before all threads have ended: one may have been starting an MPS daemon

@@ -1,5 +1,6 @@
 """How a plan is to be served: the options of `gpuloom serve up`, and which of them do not go together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +24,8 @@ class Options:
     port: int = 0
     grpc_port: int | None = None
     """None: no gRPC."""
+    devices: tuple[str, ...] = ()
+    """CPU devices, as the command line names them; none: this host's GPUs."""
     rules: Rules = RULES
     timing: Timing = TIMING
 
@@ -33,7 +36,14 @@ class Options:
 
 
 def options_of(
-    dilate: float, standby: bool, models: Path | None, host: str, port: int, grpc_port: int, calm_s: float
+    dilate: float,
+    standby: bool,
+    models: Path | None,
+    host: str,
+    port: int,
+    grpc_port: int,
+    calm_s: float,
+    devices: Sequence[str] = (),
 ) -> Options:
     """gRPC is spoken where it is installed; without, it must not have been asked for."""
     if grpc_port and library() is None:
@@ -42,6 +52,10 @@ def options_of(
         raise InputError(f"--port and --grpc-port are both {port}: each needs one of its own")
     if models is not None and dilate != 1.0:
         raise InputError("--dilate is for stand-in models: real ones take the time they take")
+    if devices and models is None:
+        raise InputError(
+            "--device needs --models: a stand-in sleeps as long as a batch takes on a GPU, and would use no CPU time"
+        )
     grpc = None if library() is None else grpc_port
     timing = TIMING if models is None else replace(TIMING, start_s=MODEL_START_S)
-    return Options(dilate, standby, models, host, port, grpc, Rules(calm_s=calm_s), timing)
+    return Options(dilate, standby, models, host, port, grpc, tuple(devices), Rules(calm_s=calm_s), timing)

@@ -4,6 +4,7 @@ lock              held by the one who serves; says which process that is
 alive             held by it and by every server that it started: free only when all of them are gone
 deployment.json   the address, the promises, the process
 events.jsonl      what happened: started, ready, crashed, switched, …
+devices.json      the CPU devices that it has, by the names that the user gave them
 servers/NAME/     a server's model repository and its log
 mps/              the MPS daemons' pipes and logs
 """
@@ -13,7 +14,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -54,13 +55,15 @@ class Record:
 
 
 class State:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
+    def __init__(self, folder: Path, end_left: "Callable[[State], None]" = lambda _: None) -> None:
+        """`end_left` ends what a killed deployment has left, whose servers may not have noticed yet."""
+        self.folder, self._end_left = folder.resolve(), end_left
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"{self.folder} is a file: expected a folder, the --state of `gpuloom serve up`")
         self.mps_dir = self.folder / "mps"
         self.servers_dir = self.folder / "servers"
         self._record = self.folder / "deployment.json"
+        self._devices = self.folder / "devices.json"
         self._lock: int | None = None
         self.alive: int | None = None
         """A descriptor for servers to inherit."""
@@ -78,9 +81,16 @@ class State:
             raise InputError(f"{self.folder}: something is served there already; name another --state, or take it down")
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()} {born_ticks(os.getpid())}\n".encode(), 0)
-        self.alive = open_lock(self.folder / "alive")
-        if not try_lock(self.alive, Lock.ALONE, 10.0):
-            raise InputError(f"{self.folder}: servers of an earlier deployment do not end; see `gpuloom serve down`")
+        try:
+            self._end_left(self)
+            self.alive = open_lock(self.folder / "alive")
+            if not try_lock(self.alive, Lock.ALONE, 10.0):
+                raise InputError(
+                    f"{self.folder}: servers of an earlier deployment do not end; see `gpuloom serve down`"
+                )
+        except BaseException:
+            self._close()
+            raise
         try_lock(self.alive, Lock.TOGETHER)  # from alone to together: nobody can be in the way
         self._record.unlink(missing_ok=True)
         (self.folder / "events.jsonl").unlink(missing_ok=True)
@@ -88,12 +98,32 @@ class State:
 
     def __exit__(self, *_: object) -> None:
         self._record.unlink(missing_ok=True)
+        self._close()
+
+    def _close(self) -> None:
         for descriptor in (self.alive, self._lock):
             if descriptor is not None:
                 os.close(descriptor)
+        self.alive = self._lock = None
 
     def publish(self, record: Record) -> None:
         write_whole(self._record, json.dumps(asdict(record), indent=2) + "\n")
+
+    def remember_devices(self, names: Sequence[str]) -> None:
+        """Before they are taken: if we are killed, whoever comes next knows where to look."""
+        write_whole(self._devices, json.dumps(list(names)))
+
+    def devices(self) -> tuple[str, ...]:
+        """The CPU devices on which something may run or be left."""
+        try:
+            return tuple(map(str, json.loads(self._devices.read_bytes())))
+        except FileNotFoundError:
+            return ()
+        except (ValueError, TypeError):
+            raise InputError(f"{self._devices}: not a list of devices; remove it if nothing runs there") from None
+
+    def forget_devices(self) -> None:
+        self._devices.unlink(missing_ok=True)
 
     def write_event(self, event: dict[str, object]) -> None:
         """A full disk, or a folder that somebody has removed, is no reason to stop serving."""
@@ -137,6 +167,8 @@ class State:
             return False
         found = self.served() or is_locked(self.folder / "alive")
         ended = self._end(signal.SIGTERM, timeout_s) or self._end(signal.SIGKILL, timeout_s)
+        if ended:
+            self._end_left(self)
         if not ended or not _until(lambda: not is_locked(self.folder / "alive"), 10.0):
             raise InputError(
                 f"{self.folder}: something does not end; look for processes that have {self.folder}/alive open"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpuloom.cli.devices import Devices
 from gpuloom.cli.output import Output, emit, print_json
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def up(
     dilate: Dilate = 1.0,
     standby: Standby = True,
     models: Models = None,
+    device: Devices = None,
     triton: Server = None,
     host: Host = "127.0.0.1",
     port: Port = 0,
@@ -53,15 +55,17 @@ def up(
     \b
     gpuloom serve up plan.json --dilate 10
     gpuloom serve up plan.json --models /srv/models --triton /opt/tritonserver/bin/tritonserver
+    gpuloom serve up examples/models/plan.json --models examples/models --device cpu
 
     Each replica is a Triton server with the plan's share, batch and queue delay, behind one address that speaks
     Triton's HTTP, and one for its gRPC where grpcio is installed. A replica that breaks its p99 gets its shadow's
     larger share; a server that dies is replaced; no request is lost by either. Without --models the models are
-    stand-ins that take the measured time per batch.
+    stand-ins that take the measured time per batch. With --device each server has its share of a CPU device, enforced
+    by the kernel; it needs --models, and cgroups that this user may write.
     """
     from gpuloom.serve.options import options_of
 
-    options = options_of(dilate, standby, models, host, port, grpc_port, calm_s)
+    options = options_of(dilate, standby, models, host, port, grpc_port, calm_s, device or ())
     if not detach:
         _serve(plan, services, state, triton, options)
         return
@@ -70,6 +74,8 @@ def up(
     words += ["--standby" if standby else "--no-standby", "--calm-s", str(calm_s), "--state", str(state)]
     for option, path in (("--services", services), ("--models", models), ("--triton", triton)):
         words += [] if path is None else [option, str(path)]
+    for name in options.devices:
+        words += ["--device", name]
     _detach(words, state)
 
 
@@ -82,7 +88,15 @@ def status(
 
     Exit code 1 means that a promise is broken at the moment, or that a service has no server.
     """
-    from gpuloom.serve.client import UnansweredError, ask_status, grpc_address, http_address, keeps_promises, rows_of
+    from gpuloom.serve.client import (
+        UnansweredError,
+        ask_status,
+        grpc_address,
+        http_address,
+        keeps_promises,
+        noise_of,
+        rows_of,
+    )
     from gpuloom.serve.state import State
 
     record = State(state).record()
@@ -94,7 +108,8 @@ def status(
     if output is Output.json:
         print_json({"address": http_address(record), "grpc_address": grpc_address(record), **answer})
     else:
-        emit(rows_of(answer), output)
+        noise = noise_of(answer)
+        emit(rows_of(answer), output, "" if noise is None else f"on a CPU device: {noise}")
     if not keeps_promises(answer):
         raise typer.Exit(1)
 
@@ -102,24 +117,28 @@ def status(
 @app.command()
 def down(state: StateDir = STATE) -> None:
     """End what is served, also what is left of a deployment that was killed."""
-    from gpuloom.serve.devices import stop_daemons
+    from gpuloom.serve.devices import DeviceError, end_left
     from gpuloom.serve.state import State
 
-    place = State(state)
-    ran = place.take_down()
-    stop_daemons(place.mps_dir)
+    place = State(state, end_left)
+    try:
+        ran = place.take_down()
+    except DeviceError as reason:
+        typer.echo(f"gpuloom serve: {reason}", err=True)
+        raise typer.Exit(1) from None
     typer.echo(f"{place.folder}: nothing runs any more" if ran else f"{place.folder}: nothing was running", err=True)
 
 
 def _serve(plan: Path, services: Path | None, folder: Path, triton: Path | None, options: "Options") -> None:
     from gpuloom.serve.deploy import Listener, deploy
+    from gpuloom.serve.devices import DeviceError
     from gpuloom.serve.fleet.fleet import StartError
     from gpuloom.serve.triton.environment import SetupError
 
     _end_as_ctrl_c_does()  # what is being installed ends too
     try:
         deploy(plan, services, folder, triton, options, Listener(_say, _show, _tell))
-    except (SetupError, StartError) as reason:
+    except (DeviceError, SetupError, StartError) as reason:
         typer.echo(f"gpuloom serve: {reason}", err=True)
         raise typer.Exit(1) from None
     typer.echo("nothing runs any more", err=True)

@@ -8,14 +8,13 @@ import asyncio
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 
-from gpuloom.gpus.host.mps import MpsError
-from gpuloom.serve.devices import Devices
+from gpuloom.serve.devices import DeviceError, Devices
 from gpuloom.serve.fleet.journal import Journal
 from gpuloom.serve.fleet.wish import Timing
 from gpuloom.serve.gateway.pool import Backend, Pool
 from gpuloom.serve.state import State
 from gpuloom.serve.triton.environment import Triton
-from gpuloom.serve.triton.server import Phase, Server
+from gpuloom.serve.triton.server import STARVED, Phase, Server
 
 
 class Keeper:
@@ -47,13 +46,13 @@ class Keeper:
     async def _launch(self, server: Server) -> None:
         try:
             # Starting an MPS daemon takes its time; requests go on meanwhile.
-            environment = await asyncio.to_thread(self.devices.environment, server.spec.grant)
+            seat = await asyncio.to_thread(self.devices.seat, server.spec.grant, server.spec.name)
             assert self.state.alive is not None
             prefix = f"{self.state.shm_prefix}{server.spec.name}-"
-            server.launch(self.triton, environment, self.state.alive, prefix)
+            server.launch(self.triton, seat, self.state.alive, prefix)
             server.enter(Phase.STARTING, time.monotonic())
             self.journal.note("started", server, str(server.spec.grant))
-        except (MpsError, OSError) as error:
+        except (DeviceError, OSError) as error:
             server.failures += 1
             server.retry_s = time.monotonic() + _pause_s(server.failures)
             self.journal.note("crashed", server, f"cannot be launched: {error}")
@@ -75,6 +74,9 @@ class Keeper:
         if server.process is not None and server.has_ended():
             self._crashed(server, f"its process ended with {server.process.returncode}")
         elif not server.asking and (server.phase is not Phase.READY or now_s - server.asked_s >= self.timing.health_s):
+            if server.lacked_memory():  # the kernel may have taken one process and left the others
+                self._crashed(server, "one of its processes is gone")
+                return
             server.asking, server.asked_s = True, now_s
             self._spawn(self._ask(server))
 
@@ -116,7 +118,11 @@ class Keeper:
         peaceful = server.phase is Phase.READY and now_s - server.since_s > self.timing.peace_s
         server.failures = 1 if peaceful else server.failures + 1
         self.restarts += 1
-        self.journal.note("crashed", server, why)
+        server.starved = server.lacked_memory()
+        if server.starved:
+            self.journal.note("oom-killed", server, f"{STARVED}: {why}")
+        else:
+            self.journal.note("crashed", server, why)
         self.end(server)
         server.retry_s = now_s + (0.0 if server.failures == 1 else _pause_s(server.failures))
 

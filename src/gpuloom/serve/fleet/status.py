@@ -1,8 +1,10 @@
 """What a fleet looks like now: as JSON for `gpuloom serve status`, as text for Prometheus."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
+from gpuloom.serve.devices import Kind
 from gpuloom.serve.fleet.fleet import Fleet
 from gpuloom.serve.fleet.place import Place
 from gpuloom.serve.latencies import percentile
@@ -13,7 +15,9 @@ def status_of(fleet: Fleet, standin: bool) -> dict[str, Any]:
     return {
         "dilate": fleet.wish.dilate,
         "standin": standin,
-        "gpu": fleet.devices.real,
+        "gpu": fleet.devices.kind is Kind.GPU,
+        "device": fleet.devices.kind.value,
+        "noise": None if fleet.devices.noise is None else asdict(fleet.devices.noise),
         "standby": fleet.wish.standby,
         "uptime_s": round(fleet.observer.plan_s() * fleet.wish.dilate, 1),
         "restarts": fleet.keeper.restarts,

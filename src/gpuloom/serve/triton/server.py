@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gpuloom.gpus.grant import Grant
 from gpuloom.serve.deployment import Level
+from gpuloom.serve.devices import Seat
 from gpuloom.serve.gateway.http_client import LostError, Peer
 from gpuloom.serve.gateway.http_message import get
 from gpuloom.serve.gateway.pool import Backend
@@ -23,6 +24,7 @@ from gpuloom.serve.triton.scrape import Counters, parse
 
 LAUNCHER = [sys.executable, "-I", "-S", launcher.__file__]
 HOST = "127.0.0.1"
+STARVED = "the kernel killed it for want of memory"
 
 
 class Phase(StrEnum):
@@ -90,6 +92,8 @@ class Server:
         self.phase = Phase.DOWN
         self.backend: Backend | None = None
         self.process: subprocess.Popen[bytes] | None = None
+        self.seat: Seat | None = None
+        """Where that runs."""
         self.since_s = 0.0
         """When its phase began."""
         self.asked_s = 0.0
@@ -99,6 +103,8 @@ class Server:
         """How often in a row it did not answer that."""
         self.failures = 0
         """Crashes in a row, without a time of peace between them."""
+        self.starved = False
+        """Whether the last of them was for want of memory."""
         self.retry_s = 0.0
         self.counters: Counters | None = None
         self.recent: Counters | None = None
@@ -112,7 +118,7 @@ class Server:
     def enter(self, phase: Phase, now_s: float) -> None:
         self.phase, self.since_s = phase, now_s
 
-    def launch(self, triton: Triton, environment: dict[str, str], alive: int, shm_prefix: str) -> None:
+    def launch(self, triton: Triton, seat: Seat, alive: int, shm_prefix: str) -> None:
         """From the main thread: the server ends together with the thread that started it."""
         http, metrics, grpc = free_ports(3)
         ports = Ports(http, metrics, grpc if self.spec.grpc else None)
@@ -123,10 +129,11 @@ class Server:
             inherited["PATH"] = f"{triton.programs}{os.pathsep}{inherited.get('PATH', os.defpath)}"
             libraries = [str(sysconfig.get_config_var("LIBDIR") or ""), inherited.get("LD_LIBRARY_PATH", "")]
             inherited["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))  # where the stub's libpython may be
+        self.seat = seat
         with self.spec.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*LAUNCHER, str(os.getpid()), *words],
-                env=inherited | environment,
+                [*LAUNCHER, str(os.getpid()), *seat.doors, "--", *words],
+                env=inherited | dict(seat.environment),
                 cwd=self.spec.repository,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -141,6 +148,9 @@ class Server:
 
     def has_ended(self) -> bool:
         return self.process is None or self.process.poll() is not None
+
+    def lacked_memory(self) -> bool:
+        return self.seat is not None and self.seat.lacked_memory()
 
     async def is_ready(self, timeout_s: float) -> bool:
         assert self.backend is not None
@@ -168,10 +178,14 @@ class Server:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-        self.process = None
+        if self.seat is not None:
+            self.seat.end()
+        self.process = self.seat = None
 
     def last_words(self) -> str:
-        """What its log says of why it ended."""
+        """Why it ended: what its log says of it, unless it could not say anything any more."""
+        if self.starved:
+            return STARVED
         try:
             lines = self.spec.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
