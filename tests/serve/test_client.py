@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from gpuloom.serve.client import UnansweredError, ask_status, grpc_address, http_address, keeps_promises, rows_of
 from gpuloom.serve.deployment import read_plan
-from gpuloom.serve.devices import NoDevices
 from gpuloom.serve.fleet.fleet import Fleet
 from gpuloom.serve.fleet.status import status_page
 from gpuloom.serve.gateway.gateway import Gateway
 from gpuloom.serve.options import Options
 from gpuloom.serve.prepare import prepare
+from gpuloom.serve.seats import NoDevices
 from gpuloom.serve.state import Record, State
 from gpuloom.serve.times import batch_times
 from gpuloom.serve.triton.environment import Triton

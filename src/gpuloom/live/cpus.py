@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.host.cgroups import Group, Home, Limits
-from gpuloom.gpus.host.cpu import idle_s
+from gpuloom.gpus.host.cpu import THREADS, idle_s, threads_for
 from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.mig import StepFailed
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.live.devices import DeviceError, Devices, Place
 from gpuloom.live.users import Account
-
-THREADS = "OMP_NUM_THREADS"
 
 
 class CpuDevices(Devices):
@@ -40,7 +38,7 @@ class CpuDevices(Devices):
             "CUDA_VISIBLE_DEVICES": "",
             "GPULOOM_DEVICE": uuid,
             "GPULOOM_PROFILE": "whole" if grant.instance is None else grant.instance.profile,
-            THREADS: os.environ.get(THREADS) or str(max(1, round(self._cpus(grant)))),
+            THREADS: os.environ.get(THREADS) or str(threads_for(self._cpus(grant))),
         }
         return Place(environment, home, Limits(self._share(grant, share_pct), grant.mem_mib))
 

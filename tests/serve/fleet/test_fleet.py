@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from gpuloom.serve.deployment import Level, read_plan
-from gpuloom.serve.devices import NoDevices
 from gpuloom.serve.fleet.correct import Rules, Verdict
 from gpuloom.serve.fleet.fleet import Fleet, StartError
 from gpuloom.serve.fleet.place import Place
@@ -18,6 +17,7 @@ from gpuloom.serve.fleet.status import metrics_page, status_of
 from gpuloom.serve.fleet.wish import Timing
 from gpuloom.serve.options import Options
 from gpuloom.serve.prepare import prepare
+from gpuloom.serve.seats import NoDevices
 from gpuloom.serve.state import State
 from gpuloom.serve.times import batch_times
 from gpuloom.serve.triton.environment import Triton

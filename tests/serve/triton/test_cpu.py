@@ -21,8 +21,9 @@ from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import cutter_of
 from gpuloom.gpus.host.nvml import NoDriver
 from gpuloom.gpus.model import Instance
+from gpuloom.serve.cpus import cpu_instance
 from gpuloom.serve.deployment import read_plan
-from gpuloom.serve.devices import cpu_instance, devices_of, end_left
+from gpuloom.serve.devices import devices_of, end_left
 from gpuloom.serve.fleet.fleet import Fleet
 from gpuloom.serve.options import Options
 from gpuloom.serve.prepare import prepare

@@ -117,7 +117,8 @@ def status(
 @app.command()
 def down(state: StateDir = STATE) -> None:
     """End what is served, also what is left of a deployment that was killed."""
-    from gpuloom.serve.devices import DeviceError, end_left
+    from gpuloom.serve.devices import end_left
+    from gpuloom.serve.seats import DeviceError
     from gpuloom.serve.state import State
 
     place = State(state, end_left)
@@ -130,11 +131,13 @@ def down(state: StateDir = STATE) -> None:
 
 
 def _serve(plan: Path, services: Path | None, folder: Path, triton: Path | None, options: "Options") -> None:
+    from gpuloom.cli.threads import as_given_for_others
     from gpuloom.serve.deploy import Listener, deploy
-    from gpuloom.serve.devices import DeviceError
     from gpuloom.serve.fleet.fleet import StartError
+    from gpuloom.serve.seats import DeviceError
     from gpuloom.serve.triton.environment import SetupError
 
+    as_given_for_others()
     _end_as_ctrl_c_does()  # what is being installed ends too
     try:
         deploy(plan, services, folder, triton, options, Listener(_say, _show, _tell))

@@ -25,6 +25,7 @@ SLICES = 7
 _SHAPES = ((1, 1, (0, 1, 2, 3, 4, 5, 6)), (2, 2, (0, 2, 4)), (3, 4, (0, 4)), (4, 4, (0,)), (7, 8, (0,)))
 """Sevenths of the time, eighths of the memory, where it may start: an A100's."""
 _FORM = re.compile(r"(?:([1-9][0-9]{0,2})x)?cpu(?::([0-9,-]+))?(?:=([0-9.]+)%)?")
+THREADS = "OMP_NUM_THREADS"
 LEAST_CPUS, LEAST_MIB = 0.05, 64
 MOST_MIB = 1 << 30
 
@@ -164,6 +165,11 @@ def this_machine() -> Machine:
     limits = [_mib(folder) for folder in _own_groups(mounts, "memory")]
     quotas = [_quota(folder) for folder in _own_groups(mounts, "cpu")]
     return Machine(cores, min([len(cores), *filter(None, quotas)]), min([total_mib, *filter(None, limits)]))
+
+
+def threads_for(cpus: float) -> int:
+    """How many a library should start with so much time: more only wait for each other, and spend a quota on it."""
+    return max(1, round(cpus))
 
 
 def idle_s(cores: Sequence[int]) -> float:

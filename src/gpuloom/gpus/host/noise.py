@@ -12,6 +12,8 @@ from statistics import median, quantiles
 from gpuloom.gpus.host.cgroups import Home
 from gpuloom.gpus.host.mig import StepFailed
 
+GROUP = "noise"
+"""In which it is measured, by whoever holds the device."""
 PIECES = 20
 """In a run; `gpuloom doctor` takes its time."""
 _PATIENCE_S = 120.0
@@ -47,7 +49,7 @@ class Noise:
 
 def measure(home: Home, workers: int, pieces: int = PIECES) -> Noise:
     """With so many at once, in a group of their own; nobody else should be on the device."""
-    group = home.group("noise")
+    group = home.group(GROUP)
     try:
         group.create()
         doors = [str(door) for door in group.doors()]

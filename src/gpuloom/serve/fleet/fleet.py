@@ -17,7 +17,6 @@ from functools import partial
 
 from gpuloom.provision.plan import Replica
 from gpuloom.serve.deployment import Slot, slot_of
-from gpuloom.serve.devices import Devices
 from gpuloom.serve.fleet.journal import Event, Journal
 from gpuloom.serve.fleet.keeper import Keeper
 from gpuloom.serve.fleet.observer import Observer
@@ -25,6 +24,7 @@ from gpuloom.serve.fleet.place import Place
 from gpuloom.serve.fleet.wish import Wish
 from gpuloom.serve.gateway.pool import LIMITS, Backend, Limits, Pool
 from gpuloom.serve.latencies import Window
+from gpuloom.serve.seats import Devices
 from gpuloom.serve.state import State
 from gpuloom.serve.triton.environment import Triton
 from gpuloom.serve.triton.server import Phase, Server

@@ -8,10 +8,10 @@ import asyncio
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 
-from gpuloom.serve.devices import DeviceError, Devices
 from gpuloom.serve.fleet.journal import Journal
 from gpuloom.serve.fleet.wish import Timing
 from gpuloom.serve.gateway.pool import Backend, Pool
+from gpuloom.serve.seats import DeviceError, Devices
 from gpuloom.serve.state import State
 from gpuloom.serve.triton.environment import Triton
 from gpuloom.serve.triton.server import STARVED, Phase, Server

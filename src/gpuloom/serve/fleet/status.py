@@ -4,10 +4,10 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from gpuloom.serve.devices import Kind
 from gpuloom.serve.fleet.fleet import Fleet
 from gpuloom.serve.fleet.place import Place
 from gpuloom.serve.latencies import percentile
+from gpuloom.serve.seats import Kind
 from gpuloom.serve.triton.server import Phase, Server
 
 

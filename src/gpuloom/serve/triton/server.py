@@ -14,10 +14,10 @@ from pathlib import Path
 
 from gpuloom.gpus.grant import Grant
 from gpuloom.serve.deployment import Level
-from gpuloom.serve.devices import Seat
 from gpuloom.serve.gateway.http_client import LostError, Peer
 from gpuloom.serve.gateway.http_message import get
 from gpuloom.serve.gateway.pool import Backend
+from gpuloom.serve.seats import Seat
 from gpuloom.serve.triton import launcher
 from gpuloom.serve.triton.environment import Triton
 from gpuloom.serve.triton.scrape import Counters, parse
