@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.host.cgroups import Group, Home, Limits
-from gpuloom.gpus.host.cpu import THREADS, idle_s, threads_for
+from gpuloom.gpus.host.cpu import THREADS, threads_for
 from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.mig import StepFailed
@@ -71,10 +71,6 @@ class CpuDevices(Devices):
 
     def cpus(self, gpu: int) -> float:
         return self._driver.devices[self.hosts[gpu]].cpus
-
-    def idle_s(self, gpu: int) -> float:
-        device = self._driver.devices[self.hosts[gpu]]
-        return idle_s(device.cores) / len(device.cores)
 
     def _cpus(self, grant: Grant) -> float:
         """Of what it has a share of, or has alone."""

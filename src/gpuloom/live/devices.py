@@ -163,10 +163,6 @@ class Devices(ABC):
         """Whose time is counted: how much of it there is in a second; None if nobody counts."""
         return None
 
-    def idle_s(self, gpu: int) -> float:  # noqa: ARG002
-        """Of a device whose time is counted: so much of it nobody has used since the machine was started."""
-        return 0.0
-
     def adopt(self, grant: Grant, group: Group | None, own: Limits) -> None:  # noqa: B027
         """Somebody has this share already, from before the runner was started again."""
 

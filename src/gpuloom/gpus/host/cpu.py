@@ -172,14 +172,6 @@ def threads_for(cpus: float) -> int:
     return max(1, round(cpus))
 
 
-def idle_s(cores: Sequence[int]) -> float:
-    """Seconds in which nobody used these cores, since the machine was started."""
-    wanted = {f"cpu{core}" for core in cores}
-    lines = [line.split() for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()]
-    ticks = sum(int(words[4]) + int(words[5]) for words in lines if words and words[0] in wanted)
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def _own_groups(mounts: Mounts, controller: str) -> list[Path]:
     """This process's group and those that it is in, where limits of this kind may be set."""
     top, name = mounts.version_1.get(controller), controller

@@ -16,15 +16,17 @@ GROUP = "noise"
 """In which it is measured, by whoever holds the device."""
 PIECES = 20
 """In a run; `gpuloom doctor` takes its time."""
+MOST_S = 8.0
+"""A small part of a slow machine measures fewer pieces."""
 _PATIENCE_S = 120.0
 # Run without gpuloom, in its group before the first piece. A piece hashes 64 MiB: some 40 ms.
 _WORK = """
 import hashlib, json, sys, time
-for door in sys.argv[2:]:
+for door in sys.argv[3:]:
     with open(door, "w") as file:
         file.write("0")
-block, took = bytes(1 << 20), []
-for _ in range(int(sys.argv[1]) + 2):
+block, took, until = bytes(1 << 20), [], time.monotonic() + float(sys.argv[2])
+while len(took) < int(sys.argv[1]) + 2 and (len(took) < 7 or time.monotonic() < until):
     began, work = time.monotonic(), hashlib.sha256()
     for _ in range(64):
         work.update(block)
@@ -53,7 +55,7 @@ def measure(home: Home, workers: int, pieces: int = PIECES) -> Noise:
     try:
         group.create()
         doors = [str(door) for door in group.doors()]
-        command = [sys.executable, "-I", "-S", "-c", _WORK, str(pieces), *doors]
+        command = [sys.executable, "-I", "-S", "-c", _WORK, str(pieces), str(MOST_S), *doors]
         # In a session of their own: Ctrl-C is for whoever measures.
         started = [
             subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True)

@@ -6,9 +6,9 @@ goes as fast as the time that it is given, but no faster than its threads can us
     1 / rate = busy / min(part, reach) + idle
 
 The kernel says how much time a job had, so busy is known whoever else was there. At the lowest level all of them fit
-side by side, so that level tells idle. How fast it was at the others tells reach; where no time was to spare, only that
-it is not less, and that it is not more than the threads that worked. Memory bandwidth is not in it: what neighbours
-take of that is an error of it.
+side by side, so that level tells idle. How fast it was at the others tells a reach that it has at least; the threads
+that worked tell how many it can use. Memory bandwidth is not in it: what neighbours take of that is an error of it, and
+so is what others on the machine take of the lowest level.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,6 @@ from gpuloom.live.probes.measure import LEVELS_PCT, Rate, Rates, by_share
 from gpuloom.perf.speed import Estimate
 from gpuloom.work.model import Job
 
-SPARE, WHOLE = 0.1, 0.9
-"""Of a device of which so much was idle a job could have had more, unless it came so near to its share."""
 MARGIN = 0.05
 """Added to both ends of an interval: rates over a few seconds are no more exact than that."""
 LEAST_SPEED = 0.01
@@ -68,13 +66,8 @@ def law_of(rates: Rates) -> Law | None:
         return None
     busy = lowest.used / lowest.batches_per_s
     idle = max(1.0 / lowest.batches_per_s - busy / (LEVELS_PCT[-1] / 100), 0.0)
-    reach, most = LEVELS_PCT[-1] / 100, 1.0
-    for level, rate in rates.items():
-        seen = min(_part_while_busy(rate, idle), 1.0)
-        if seen >= reach:
-            satisfied = rate.spare > SPARE and seen < WHOLE * level / 100
-            reach, most = seen, seen if satisfied else max(rate.most, seen)
-    return Law(busy, idle, reach, most)
+    reach = max(LEVELS_PCT[-1] / 100, *(_part_while_busy(rate, idle) for rate in rates.values()))
+    return Law(busy, idle, min(reach, 1.0), min(max(reach, *(rate.most for rate in rates.values())), 1.0))
 
 
 def _part_while_busy(rate: Rate, idle: float) -> float:

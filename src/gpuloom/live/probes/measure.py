@@ -27,8 +27,6 @@ class Rate(NamedTuple):
     """What part of the device's time it had meanwhile; None where nobody counts that."""
     most: float = 1.0
     """What part of it the threads that worked could have used at once."""
-    spare: float = 0.0
-    """What part of it nobody at all used: then it could have had more."""
 
 
 Rates = Mapping[float, Rate]
@@ -37,8 +35,6 @@ Rates = Mapping[float, Rate]
 Predict = Callable[[Sequence[Job], Sequence[Rates], GpuModel], Sequence[Estimates]]
 """From what was measured of jobs side by side to the speed of each on each profile that has the memory for it."""
 
-IDLE = 0.05
-"""A thread with less of what its job used than this has not worked."""
 UNCERTAIN = 0.2
 """Half the interval of the simple rule below. Not calibrated: it says that the rule has not been."""
 
@@ -50,9 +46,6 @@ class Count(NamedTuple):
     """How much time each thread of the job has had, by its number."""
     one_thread: float = 1.0
     """What part of the device one can use at once."""
-    idle_s: float = 0.0
-    """Of the device's time, whoever might have had it."""
-    at_s: float = 0.0
 
 
 class Subjects(Protocol):
@@ -141,7 +134,7 @@ class _Watched:
         done = after.step - before.step
         if done <= 0 or passed_s <= 0:
             return None
-        return Rate(done / passed_s, _part(self.first, self.last), _most(self.count, count), _spare(self.count, count))
+        return Rate(done / passed_s, _part(self.first, self.last), _most(self.count, count))
 
 
 def _part(first: "Sight", last: "Sight") -> float | None:
@@ -152,15 +145,10 @@ def _part(first: "Sight", last: "Sight") -> float | None:
 
 
 def _most(before: Count, after: Count) -> float:
-    """What its threads can use at once; those that hardly did anything do not count."""
+    """What its threads can use at once: as many work side by side as the busiest of them would fill with all work."""
     worked_s = [used_s - before.threads_s.get(thread, 0.0) for thread, used_s in after.threads_s.items()]
-    workers = sum(each_s > IDLE * sum(worked_s) for each_s in worked_s)
-    return min(workers * after.one_thread, 1.0) if workers else 1.0
-
-
-def _spare(before: Count, after: Count) -> float:
-    passed_s = after.at_s - before.at_s
-    return (after.idle_s - before.idle_s) / passed_s if passed_s > 0 else 0.0
+    busiest_s = max(worked_s, default=0.0)
+    return min(sum(worked_s) / busiest_s * after.one_thread, 1.0) if busiest_s > 0 else 1.0
 
 
 def _look(subjects: Subjects, watched: Mapping[str, _Watched]) -> None:

@@ -1,6 +1,5 @@
 """The probes that are under way on this machine: who is measured, with which share, and what the engine is told."""
 
-import time
 from collections.abc import Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -98,8 +97,7 @@ class Probing:
         group, cpus = self._counted(job_id)
         if group is None or cpus is None:
             return Count({})
-        idle = self._body.devices.idle_s(self._body.jobs[job_id].grants[0].gpu)
-        return Count(group.threads_s(), min(1.0 / cpus, 1.0), idle, time.monotonic())
+        return Count(group.threads_s(), min(1.0 / cpus, 1.0))
 
     def _counted(self, job_id: str) -> tuple[Group | None, float | None]:
         """Where its time is counted, and how much of it the device has in a second."""
