@@ -19,7 +19,7 @@ def host(hardware: Hardware) -> Iterator[Hardware]:
         pytest.skip(done.stderr)
     yield hardware
     hardware.gpuloom("layout", "apply", "--device", "cpu", "--as-found")
-    assert list((hardware.folder / "state").glob("*.[hj]*")) == [], "records of devices are left"
+    assert list((hardware.folder / "state").glob("*.[cj]*")) == [], "records of devices are left"
 
 
 def shown(host: Hardware, *words: str) -> Any:

@@ -211,7 +211,7 @@ class Shop:
         else:
             assert [(gpu["mig"], _parts(gpu)) for gpu in shown] == [(gpu["mig"], _parts(gpu)) for gpu in found]
         assert list((self.hardware.folder / "state").glob("*.json")) == []
-        assert list((self.hardware.folder / "state").glob("*.home")) == [], "a CPU device is not as it was found"
+        assert list((self.hardware.folder / "state").glob("*.cpu")) == [], "a CPU device is not as it was found"
 
 
 def _parts(gpu: dict[str, Any]) -> list[tuple[int, str]]:

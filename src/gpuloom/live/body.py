@@ -38,7 +38,7 @@ from gpuloom.live.clock import Clock
 from gpuloom.live.devices import DeviceError, Devices
 from gpuloom.live.jobs import Fate, LiveJob, ending, has_stalled
 from gpuloom.live.keeper import NO_ROOM, NOT_WRITTEN
-from gpuloom.live.launch import Launcher, Left, kill, left_of
+from gpuloom.live.launch import Launcher, Left, kill, left_of, limits_of
 from gpuloom.live.probes.measure import Predict, by_share
 from gpuloom.live.probes.running import Probing
 from gpuloom.live.restoring import Restoring
@@ -287,7 +287,7 @@ class LocalBody:
             self.post(partial(self._lost_sight, job_id))
             return
         try:
-            place = self.devices.place(pending.grants, pending.share_pct)
+            place = self.devices.place(pending.grants, limits_of(view.job), pending.share_pct)
             launch, child = self.launcher.start(view.job, view.starts, place, pending.share_pct)
         except (DeviceError, OSError, ValueError) as error:
             if isinstance(error, OSError) and (error.errno in NO_ROOM or pending.tries < MOST_TRIES):

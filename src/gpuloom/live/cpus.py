@@ -5,9 +5,10 @@ A quota can be changed while the job runs, so no share costs a restart, and the 
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gpuloom.gpus.grant import Grant, Grants
-from gpuloom.gpus.host.cgroups import Group, Home, Limits
+from gpuloom.gpus.host.cgroups import NO_LIMITS, Group, Home, Limits
 from gpuloom.gpus.host.cpu import THREADS, threads_for
 from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter
@@ -25,7 +26,7 @@ class CpuDevices(Devices):
         super().__init__(cutter, hosts)
         self._driver = driver
 
-    def place(self, grants: Grants, share_pct: float | None = None) -> Place:
+    def place(self, grants: Grants, own: Limits = NO_LIMITS, share_pct: float | None = None) -> Place:
         if len(grants) > 1:
             raise DeviceError("a job has one CPU device: its processes can be in one control group only")
         grant = grants[0]
@@ -40,7 +41,7 @@ class CpuDevices(Devices):
             "GPULOOM_PROFILE": "whole" if grant.instance is None else grant.instance.profile,
             THREADS: os.environ.get(THREADS) or str(threads_for(self._cpus(grant))),
         }
-        return Place(environment, home, Limits(self._share(grant, share_pct), grant.mem_mib))
+        return Place(environment, self._limits(own, grant, share_pct), home)
 
     def why_no_sharing(self, accounts: Mapping[str, Account]) -> str | None:  # noqa: ARG002
         return None
@@ -48,12 +49,12 @@ class CpuDevices(Devices):
     def reshare(self, group: Group | None, own: Limits, grant: Grant, share_pct: float | None) -> bool:
         if group is None:
             return False
-        limits = own.within(self._share(grant, share_pct), None)
+        cpus = self._limits(own, grant, share_pct).cpus
         try:
-            if limits.cpus is None:
+            if cpus is None:
                 group.lift_cpus()
             else:
-                group.limit(Limits(limits.cpus))
+                group.limit(Limits(cpus))
         except OSError:  # it has just ended
             return False
         return True
@@ -77,7 +78,8 @@ class CpuDevices(Devices):
         device = self._driver.devices[self.hosts[grant.gpu]]
         return device.cpus_of(None if grant.instance is None else grant.instance.profile)
 
-    def _share(self, grant: Grant, share_pct: float | None) -> float | None:
-        """In cores; None: all that its instance has."""
-        pct = grant.share_pct if share_pct is None else share_pct
-        return None if pct >= 100 else self._cpus(grant) * pct / 100
+    def _limits(self, own: Limits, grant: Grant, share_pct: float | None) -> Limits:
+        """Of its group. What is no less than its instance has needs no limit, and version 1 would refuse one."""
+        pct, there = grant.share_pct if share_pct is None else share_pct, self._cpus(grant)
+        limits = own.within(there * pct / 100, grant.mem_mib)
+        return replace(limits, cpus=None) if (limits.cpus or there) >= there else limits

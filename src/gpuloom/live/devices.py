@@ -36,9 +36,10 @@ class Place:
 
     environment: Mapping[str, str]
     """What names its device and share to them."""
-    home: Home | None = None
-    """In which their group has to be; None: where the runner keeps those."""
     limits: Limits = NO_LIMITS
+    """Of its group: the job's own, and those of its share."""
+    home: Home | None = None
+    """In which its group has to be; None: where the runner keeps those."""
 
 
 def insist(ask: Callable[[], T]) -> T:
@@ -72,6 +73,10 @@ class Devices(ABC):
     def uuids(self) -> tuple[str, ...]:
         return uuids_of(self.cutter, self.hosts)
 
+    def users(self, gpu: int) -> str | None:
+        """Who is on it, in words; None if nobody is."""
+        return ", ".join(map(str, insist(partial(self.cutter.look, self.hosts[gpu])).processes)) or None
+
     def clear(self, gpu: int) -> str | None:
         """Make a device uncut; why it cannot be, if so. Its MIG mode stays until somebody needs it changed."""
         try:
@@ -83,9 +88,9 @@ class Devices(ABC):
         """The layout now, half-made instances removed or completed; None if the device does not answer."""
         with suppress(Refused, StepFailed):
             state = self.cutter.look(self.hosts[gpu])
-            if state.occupied != state.layout:
-                return self._apply(gpu, state.layout).layout
-            return state.layout
+            if state.occupied == state.layout:
+                return state.layout
+            return self._apply(gpu, state.occupied if self.cutter.driver.mends_in_place else state.layout).layout
         return None
 
     def cut(self, gpu: int, target: Layout) -> tuple[Layout | None, str | None]:
@@ -148,8 +153,8 @@ class Devices(ABC):
     # ---- what GPUs and CPUs do differently ---------------------------------------------------------------------
 
     @abstractmethod
-    def place(self, grants: Grants, share_pct: float | None = None) -> Place:
-        """For a job with these grants; `share_pct` instead of the grant's, during a probe. DeviceError if it fails."""
+    def place(self, grants: Grants, own: Limits = NO_LIMITS, share_pct: float | None = None) -> Place:
+        """For a job with these grants and limits; `share_pct` instead of the grant's, in a probe. Or DeviceError."""
 
     @abstractmethod
     def why_no_sharing(self, accounts: Mapping[str, Account]) -> str | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from gpuloom.gpus.host.cgroups import Group, Home, Limits
 from gpuloom.gpus.host.files import open_own
+from gpuloom.gpus.host.homes import key_of
 from gpuloom.live import keeper, processes
 from gpuloom.live.devices import Place
 from gpuloom.live.processes import MARK
@@ -55,10 +56,13 @@ class Launcher:
         """Whoever calls is sure that the last one has gone."""
         account, last = self.accounts[job.id], self.store.last_launch(job.id)
         number = 1 if last is None else last.number + 1
-        home = place.home or self.home
-        group = None if home is None else home.group(f"{self.store.job_dir(job.id).name}-{number}")
+        group, name = None, f"{self.store.job_dir(job.id).name}-{number}"
+        if place.home is not None:
+            group = place.home.group(f"{self._whose}{name}")
+        elif self.home is not None:
+            group = self.home.group(name)
         if group is not None:
-            group.create(limits_of(job).within(place.limits.cpus, place.limits.mem_mib))
+            group.create(place.limits)
         launch = self.store.new_launch(job.id, number, start, share_pct, account, group)
         environment = self._environment(launch, job, account, place.environment)
         return launch, self._keeper(launch, job, account, environment)
@@ -116,9 +120,14 @@ class Launcher:
 
     def strays(self, known: set[Path], homes: Sequence[Home]) -> list[Group]:
         """Groups of launches that nobody knows of, by the paths of those that somebody does. `homes`: of devices."""
-        own = [] if self.home is None else [self.home]
-        groups = [group for home in (*own, *homes) for group in home.groups()]
-        return [group for group in groups if group.path.name != KEEPERS and group.path not in known]
+        own = [] if self.home is None else [group for group in self.home.groups() if group.path.name != KEEPERS]
+        there = [group for home in homes for group in home.groups() if group.path.name.startswith(self._whose)]
+        return [group for group in (*own, *there) if group.path not in known]
+
+    @property
+    def _whose(self) -> str:
+        """How the names of our groups begin where there may be others'."""
+        return f"{key_of(self.store.folder)}-"
 
 
 def limits_of(job: Job) -> Limits:

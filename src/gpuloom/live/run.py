@@ -219,7 +219,8 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
     launcher = _launcher(wish, store, settings, settings.working_dir)
     _check_limits(wish.jobs, launcher)
     for gpu in cluster.gpus:
-        reason = devices.clear(gpu.index)
+        users = devices.users(gpu.index)  # it may be ours since a run that was killed, whose jobs go on
+        reason = devices.clear(gpu.index) if users is None else f"it is in use by {users}"
         if reason is not None:
             raise Refused(f"{devices.noun} {devices.hosts[gpu.index]}: {reason}")
     noise = devices.noise()  # before the clock starts

@@ -143,6 +143,22 @@ def test_out_of_memory_is_told(home: Home) -> None:
     assert group.oom_kills() >= 1
 
 
+def test_a_cpuset_that_was_half_made_is_finished(home: Home) -> None:
+    """Of version 1: whoever made it was killed after it had set the cores, and before the memory."""
+    twin = home.version_1.get("cpuset")
+    if twin is None:
+        pytest.skip("cpuset is not in version 1 here")
+    cores = tuple(os.sched_getaffinity(0))[:1]
+    twin.mkdir(parents=True)
+    for folder in (twin.parent, twin):
+        (folder / "cpuset.cpus").write_text((folder.parent / "cpuset.cpus").read_text())
+    group = home.group("g")
+    group.create(Limits(cores=cores))
+    with inside(group, sys.executable, "-c", "import os; print(os.sched_getaffinity(0))") as process:
+        assert process.wait(10) == 0
+    assert group.holds(Limits(cores=cores))
+
+
 def test_processes_and_cpus_are_limited(home: Home) -> None:
     limits = Limits(cpus=0.5, pids=8)
     if home.why_no_limit(limits) is not None:

@@ -55,6 +55,11 @@ def test_several_devices() -> None:
 
 
 def test_a_container_with_a_quota_has_less() -> None:
+    eight = Machine((*range(8),), 1.0, 8_000)
+    assert one("cpu=100%", eight).cpus == pytest.approx(1.0)
+    assert one("cpu=100%", eight).model.mem_mib == pytest.approx(7_200, abs=8), "all of it stands for all the memory"
+    with pytest.raises(InputError, match="would have 60% of core 0"):
+        parse_devices(["cpu=60%", "cpu:0-3=60%"], eight)
     assert one("cpu", Machine((0, 1), 0.5, 8_000)).cpus == pytest.approx(0.4)
     assert one("cpu:1=100%", Machine((0, 1), 0.5, 8_000)).cpus == pytest.approx(0.25)
 

@@ -55,7 +55,7 @@ def run(
     gpuloom run jobs.yaml --state /var/lib/gpuloom/today
     gpuloom run jobs.yaml --policy whole-fifo --gpus 0 --timing grace_s=120
     gpuloom run --resume --state /var/lib/gpuloom/today --report today.html
-    gpuloom run examples/cpu_jobs.yaml --device cpu --pace 3
+    gpuloom run examples/cpu_jobs.yaml --device cpu --pace 5
 
     Needs root, as cutting does; with --device cpu, cgroups that this user may write. If it is killed, the jobs go on;
     the same command picks them up. Ctrl-C stops the jobs with a checkpoint, a second one kills them; either way the

@@ -141,15 +141,21 @@ class Group:
         if limits.cores is not None and "cpuset" in self.twins:
             _open_cpuset(self.twins["cpuset"])
         self.limit(limits)
+        self._end_together("1")
 
     def limit(self, limits: Limits) -> None:
         """Set these limits, of a group that is there; others stay as they are."""
         for file, value, needed in self._settings(limits):
             try:
                 file.write_text(value, encoding="ascii")
-            except OSError:
+            except OSError as error:
                 if needed:
-                    raise
+                    raise OSError(error.errno, error.strerror, str(file)) from error
+
+    def _end_together(self, yes: str) -> None:
+        """Whether all of it ends if one of it runs out of memory."""
+        with suppress(OSError):  # version 1 cannot
+            (self.path / "memory.oom.group").write_text(yes, encoding="ascii")
 
     def lift_cpus(self) -> None:
         """All the CPU time that the groups above it have."""
@@ -177,6 +183,7 @@ class Group:
     def as_home(self) -> "Home":
         """For groups inside it, which can have limits of their own. Nobody may be in it but in those."""
         _enable(self.path, self.path)
+        self._end_together("0")
         return Home(self.path, self.twins)
 
     def doors(self) -> list[Path]:
@@ -305,10 +312,7 @@ def home_below(mounts: Mounts, unified: str, name: str) -> Home:
         raise NoCgroups("cgroup version 2 is not mounted; mount it (cgroup2 on /sys/fs/cgroup), or boot with it")
     folder, own = mounts.unified / unified.lstrip("/") / name, mounts.own.get("", "/")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "try").mkdir(exist_ok=True)
-        entered = _can_enter(folder / "try")
-        (folder / "try").rmdir()
+        entered = _try_out(folder)
     except OSError as error:
         raise NoCgroups(
             f"{folder} cannot be made ({error.strerror}): have a cgroup delegated to this user, or mount cgroups "
@@ -326,6 +330,20 @@ def home_below(mounts: Mounts, unified: str, name: str) -> Home:
         if kind in mounts.version_1
     }
     return Home(folder, {kind: path for kind, path in twins.items() if os.access(path.parent.parent, os.W_OK)})
+
+
+def _try_out(folder: Path) -> bool:
+    """Make it; whether a group in it can be entered. Somebody else may just be removing what is empty above it."""
+    for _ in range(20):
+        with suppress(FileNotFoundError):
+            folder.mkdir(parents=True, exist_ok=True)
+            inner = folder / f"try-{os.getpid()}"
+            inner.mkdir(exist_ok=True)
+            entered = _can_enter(inner)
+            inner.rmdir()
+            return entered
+    folder.mkdir(parents=True, exist_ok=True)
+    return False
 
 
 def _enable(root: Path, folder: Path) -> None:
@@ -356,18 +374,20 @@ def _settings(name: str, limits: Limits, version: int) -> list[tuple[str, str, b
             ]  # so groups inside begin with it
         case "memory":
             size = str((limits.mem_mib or 0) << 20)
-            if version == 2:  # no swap beyond it, and who runs out ends as a whole, not one process of it
-                return [("memory.max", size, True), ("memory.swap.max", "0", False), ("memory.oom.group", "1", False)]
-            return [("memory.limit_in_bytes", size, True), ("memory.memsw.limit_in_bytes", size, False)]
+            if version == 2:  # and no swap beyond it
+                return [("memory.max", size, True), ("memory.swap.max", "0", False)]
+            # With swap no more than without, which may not be above it, on the way neither.
+            swap = "memory.memsw.limit_in_bytes"
+            return [(swap, "-1", False), ("memory.limit_in_bytes", size, True), (swap, size, False)]
         case _:
             return [("pids.max", str(limits.pids), True)]
 
 
 def _open_cpuset(folder: Path) -> None:
     """In version 1 a group begins without cores and memory: give it all that the one around it has."""
-    if not (folder / "cpuset.cpus").read_text(encoding="ascii").strip():
-        _open_cpuset(folder.parent)
-        for name in ("cpuset.cpus", "cpuset.mems"):
+    for name in ("cpuset.mems", "cpuset.cpus"):
+        if not (folder / name).read_text(encoding="ascii").strip():
+            _open_cpuset(folder.parent)
             (folder / name).write_text((folder.parent / name).read_text(encoding="ascii"), encoding="ascii")
 
 

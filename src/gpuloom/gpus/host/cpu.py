@@ -38,6 +38,11 @@ class Machine:
     """So many of them at once: fewer than there are where a container has a quota."""
     mem_mib: int
 
+    @property
+    def of_a_core(self) -> float:
+        """How much of each there is to be had."""
+        return min(self.cpus / len(self.cores), 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class CpuDevice:
@@ -45,6 +50,8 @@ class CpuDevice:
     cores: tuple[int, ...]
     cpus: float
     """Its time, in cores."""
+    part: float
+    """Of what can be had of each of its cores."""
     pinned: bool
     """It has not all the cores of this machine, so its jobs are kept on those that it has."""
     model: GpuModel
@@ -57,9 +64,14 @@ class CpuDevice:
         """The time of an instance; None: of the whole."""
         return self.cpus if profile is None else self.cpus * self.model.by_name[profile].slices / SLICES
 
-    def load(self) -> dict[int, float]:
-        """How much of each core it may take."""
-        return dict.fromkeys(self.cores, self.cpus / len(self.cores))
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What somebody has of this machine's cores."""
+
+    uuid: str
+    cores: tuple[int, ...]
+    part: float
 
 
 @cache
@@ -88,13 +100,13 @@ def parse_devices(texts: Sequence[str], machine: Machine) -> tuple[CpuDevice, ..
     return tuple(devices)
 
 
-def overload(device: CpuDevice, others: Sequence[CpuDevice]) -> str | None:
+def overload(device: CpuDevice | Reserved, others: Sequence[CpuDevice | Reserved]) -> str | None:
     """Why it cannot be beside these: they would be promised more of a core than there is."""
-    for core, part in device.load().items():
-        taken = sum(other.load().get(core, 0.0) for other in others)
-        if part + taken > 1 + 1e-9:
-            names = ", ".join(other.uuid for other in others if core in other.cores)
-            return f"{device.uuid} would have {part:.0%} of core {core}, of which {names} has {taken:.0%}"
+    for core in device.cores:
+        taken = {other.uuid: other.part for other in others if core in other.cores}
+        if device.part + sum(taken.values()) > 1 + 1e-9:
+            names, theirs = ", ".join(taken), sum(taken.values())
+            return f"{device.uuid} would have {device.part:.0%} of core {core}, of which {names} has {theirs:.0%}"
     return None
 
 
@@ -120,7 +132,7 @@ def _parts(text: str, written: str, machine: Machine) -> list[Part]:
 
 def _time(cores: tuple[int, ...], pct: float | None, machine: Machine) -> float:
     """In cores: a part of what these are, where a container has only a part of them."""
-    there = len(cores) * min(machine.cpus / len(machine.cores), 1.0)
+    there = len(cores) * machine.of_a_core
     return round(there - KEPT_CPUS if pct is None else there * pct / 100, 6)
 
 
@@ -150,12 +162,13 @@ def _percent(text: str, written: str) -> float:
 
 
 def _device(cores: tuple[int, ...], cpus: float, uuid: str, machine: Machine) -> CpuDevice:
-    mem_mib = int(machine.mem_mib * (1 - KEPT_MEMORY) * cpus / len(machine.cores)) // 8 * 8
+    part = cpus / len(cores) / machine.of_a_core
+    mem_mib = int(machine.mem_mib * (1 - KEPT_MEMORY) * part * len(cores) / len(machine.cores)) // 8 * 8
     if cpus < LEAST_CPUS or mem_mib // 8 < LEAST_MIB:
         raise InputError(
             f"--device: {uuid} would be {cpus:.2g} cores and {mem_mib:,} MiB: too little to be cut into sevenths"
         )
-    return CpuDevice(uuid, cores, cpus, cores != machine.cores, cpu_model(cpus, mem_mib))
+    return CpuDevice(uuid, cores, cpus, part, cores != machine.cores, cpu_model(cpus, mem_mib))
 
 
 def this_machine() -> Machine:

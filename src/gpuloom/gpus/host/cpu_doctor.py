@@ -13,6 +13,7 @@ from gpuloom.gpus.host.doctor import Diagnosis, Row, cgroups_row, row, share, st
 from gpuloom.gpus.host.mig import StepFailed
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.nvml import NoDriver
+from gpuloom.gpus.host.ownership import Refused
 
 PIECES = 100
 STEADY_PCT = 10.0
@@ -31,7 +32,7 @@ def examine_cpu(names: Sequence[str], on_device: Callable[[str], None] = lambda 
                 on_device(device.uuid)
                 checks += _examined(cutter, cutter.driver, index, device, noise)
         able = True
-    except (NoDriver, StepFailed) as reason:
+    except (NoDriver, Refused, StepFailed) as reason:
         checks.append(row("CPU devices", "no", str(reason)))
         able = False
     return Diagnosis(able, able, checks, _sharing(devices, able), noise)
@@ -53,9 +54,20 @@ def _examined(cutter: Cutter, driver: CpuDriver, index: int, device: CpuDevice, 
     rows = [row(device.uuid, "ok" if reason is None else "no", about if reason is None else f"{about}; {reason}")]
     if reason is not None or state.processes:
         return [*rows, row("noise floor", "-", f"not measured: {device.uuid} is in use")]
-    found = noise[device.uuid] = driver.noise(index, PIECES)
+    found = noise[device.uuid] = _measured(cutter, driver, index)
     verdict = "ok" if found.spread_pct <= STEADY_PCT else "no"
     return [*rows, row("noise floor", verdict, f"{found}; smaller differences say nothing")]
+
+
+def _measured(cutter: Cutter, driver: CpuDriver, index: int) -> Noise:
+    """With the device in our hands meanwhile. One that was ours before stays so."""
+    ours = cutter.found(index) is not None
+    cutter.take(index)
+    try:
+        return driver.noise(index, PIECES)
+    finally:
+        if not ours:
+            cutter.leave(index)
 
 
 def _sharing(devices: Sequence[CpuDevice], able: bool) -> list[Row]:

@@ -2,34 +2,50 @@
 
 A device has a home of its own among the groups, which is there while it is cut or used. In it `cut` holds the instances
 and `whole` stands for the device as it is; like a GPU's MIG mode, a device has one or the other. The kernel keeps what
-was made, so another gpuloom finds it, by the record in the state folder that says where the home is.
+was made, so another gpuloom finds it, by the record in the state folder that is there as long as the device is taken.
 """
 
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from gpuloom.gpus.host.cgroups import Group, Home, Limits, NoCgroups
-from gpuloom.gpus.host.cpu import CpuDevice, overload
-from gpuloom.gpus.host.files import NotOursError, own_folder, read_own, write_whole
+from gpuloom.gpus.host.cpu import CpuDevice, Reserved, cpu_model, overload
+from gpuloom.gpus.host.files import Lock, NotOursError, open_lock, own_folder, read_own, try_lock, write_whole
 from gpuloom.gpus.host.homes import find_home, key_of, leave_home
 from gpuloom.gpus.host.mig import StepFailed
 from gpuloom.gpus.host.mig_read import GpuState, Part, Process, process_name
 from gpuloom.gpus.host.noise import PIECES, Noise, measure
 from gpuloom.gpus.host.nvml import Code, NoDriver
+from gpuloom.gpus.host.ownership import Claims
 from gpuloom.gpus.model import GpuModel, Instance
 
 CUT, WHOLE = "cut", "whole"
+SUFFIX = ".cpu"
+_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is kept of a device as long as it is taken."""
+
+    cores: tuple[int, ...]
+    part: float
+    cpus: float
+    mem_mib: int
+    unified: Path | None
+    """Its home; None: it has none yet."""
+    version_1: Mapping[str, Path]
 
 
 @contextmanager
 def cpu_driver(devices: Sequence[CpuDevice], folder: Path) -> "Iterator[CpuDriver]":
     """A `driver.Driver`; NoDriver, with what would help, where the kernel does not let us make groups with limits."""
     driver = CpuDriver(devices, folder)
-    if any(driver.home(device) is None for device in devices):
+    if not all((folder / f"{device.uuid}{SUFFIX}").exists() for device in devices):
         _try_out(any(device.pinned for device in devices))
     yield driver
 
@@ -48,8 +64,21 @@ def _try_out(pinned: bool) -> None:
 
 
 class CpuDriver:
+    mends_in_place = True
+
     def __init__(self, devices: Sequence[CpuDevice], folder: Path) -> None:
-        self.devices, self._folder = tuple(devices), folder
+        self._folder = folder
+        self.devices = tuple(map(self._as_taken, devices))
+
+    def _as_taken(self, device: CpuDevice) -> CpuDevice:
+        """As long as it is ours it stays what it was, also for one who is allowed more or less of the machine."""
+        try:
+            told = self._told(device.uuid)
+        except StepFailed:  # whoever looks at it will be told
+            return device
+        if told is None:
+            return device
+        return replace(device, cpus=told.cpus, model=cpu_model(told.cpus, told.mem_mib))
 
     # ---- looking -----------------------------------------------------------------------------------------------
 
@@ -62,9 +91,8 @@ class CpuDriver:
     def home(self, device: CpuDevice) -> Home | None:
         """None: it is neither cut nor used."""
         told = self._told(device.uuid)
-        if told is None or not Path(told["unified"]).is_dir():
-            return None
-        return Home(Path(told["unified"]), {name: Path(path) for name, path in told["version_1"].items()})
+        home = None if told is None or told.unified is None else Home(told.unified, told.version_1)
+        return None if home is None or not home.unified.is_dir() else home
 
     def look(self, gpu: int, model: GpuModel | None = None) -> GpuState:  # noqa: ARG002 (it is known)
         device = self.devices[gpu]
@@ -72,11 +100,10 @@ class CpuDriver:
         cut = None if home is None else home.group(CUT)
         on = cut is not None and cut.exists
         groups = _instances(cut, device.model) if cut is not None else {}
+        usable = {instance for instance in groups if home is not None and self._holds(device, home, instance)}
         parts = [
-            Part(
-                instance.start, instance, f"{device.uuid}/{instance}" if group.holds(limits(device, instance)) else None
-            )
-            for instance, group in sorted(groups.items())
+            Part(instance.start, instance, f"{device.uuid}/{instance}" if instance in usable else None)
+            for instance in sorted(groups)
         ]
         users: dict[int, Instance | None] = {}
         for instance, group in groups.items():
@@ -86,28 +113,76 @@ class CpuDriver:
         running = tuple(Process(pid, process_name(pid), users[pid]) for pid in sorted(users))
         return GpuState(gpu, device.uuid, device.name, device.model, on, on, tuple(parts), running)
 
-    def why_not_ours(self, gpu: int) -> str | None:
-        """Another device of this machine's that is in use may have the same cores."""
-        ours = {device.uuid for device in self.devices}
-        paths = [path for path in self._folder.glob("CPU-*.home") if path.stem not in ours]
-        found = {path.stem: told for path in paths if (told := self._told(path.stem)) is not None}
-        device = self.devices[gpu]
-        others = [
-            CpuDevice(uuid, tuple(told["cores"]), told["cpus"], pinned=False, model=device.model)
-            for uuid, told in found.items()
-            if Path(told["unified"]).is_dir()
-        ]
-        return overload(device, others)
+    def _holds(self, device: CpuDevice, home: Home, instance: Instance) -> bool:
+        """Whether all limits of this instance are as they should be."""
+        group = Home(home.group(CUT).path, home.group(CUT).twins).group(str(instance))
+        return group.holds(limits(device, instance)) and Group(home.unified, home.version_1).holds(_cores(device))
 
-    def _told(self, uuid: str) -> dict[str, Any] | None:
+    # ---- whose it is -------------------------------------------------------------------------------------------
+
+    def why_not_ours(self, gpu: int) -> str | None:
+        """Another device of this machine's that is taken may have the same cores."""
+        if self._told(self.devices[gpu].uuid) is not None:
+            return None
+        return overload(self.devices[gpu], self._others())
+
+    def reserve(self, gpu: int) -> str | None:
+        """Note that its cores are taken; why they cannot be, if so. One after the other, whoever asks."""
+        device = self.devices[gpu]
+        with _doing(f"reserve {device.uuid}"), self._alone():
+            reason = self.why_not_ours(gpu)
+            if reason is None:
+                self._write(device, None)
+            return reason
+
+    def release(self, gpu: int) -> None:
+        """Its cores are free again. A home that is still there is another's to find."""
+        self._record(self.devices[gpu].uuid).unlink(missing_ok=True)
+
+    def _others(self) -> list[Reserved]:
+        """Who has something of this machine's cores. What was noted by one who died before taking it is void."""
+        ours, found = {device.uuid for device in self.devices}, []
+        with Claims(self._folder) as claims:
+            for path in self._folder.glob(f"CPU-*{SUFFIX}"):
+                uuid = path.name.removesuffix(SUFFIX)
+                told = None if uuid in ours else self._told(uuid)
+                if told is not None and (claims.found(uuid) is not None or claims.holder(uuid) is not None):
+                    found.append(Reserved(uuid, told.cores, told.part))
+        return found
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        own_folder(self._folder)
+        lock = open_lock(self._folder / "cpu-devices.lock")
+        try:
+            if not try_lock(lock, Lock.ALONE, _PATIENCE_S):
+                raise StepFailed(f"another gpuloom keeps {self._folder / 'cpu-devices.lock'}")
+            yield
+        finally:
+            os.close(lock)
+
+    def _write(self, device: CpuDevice, home: Home | None) -> None:
+        told = {
+            "cores": list(device.cores),
+            "part": device.part,
+            "cpus": device.cpus,
+            "mem_mib": device.model.mem_mib,
+            "unified": None if home is None else str(home.unified),
+            "version_1": {} if home is None else {name: str(path) for name, path in home.version_1.items()},
+        }
+        write_whole(self._record(device.uuid), json.dumps(told))
+
+    def _told(self, uuid: str) -> "Record | None":
         try:
             told = json.loads(read_own(self._record(uuid)))
-            return {
-                "unified": str(told["unified"]),
-                "version_1": {str(name): str(path) for name, path in told["version_1"].items()},
-                "cores": [int(core) for core in told["cores"]],
-                "cpus": float(told["cpus"]),
-            }
+            return Record(
+                tuple(int(core) for core in told["cores"]),
+                float(told["part"]),
+                float(told["cpus"]),
+                int(told["mem_mib"]),
+                None if told["unified"] is None else Path(told["unified"]),
+                {str(name): Path(path) for name, path in told["version_1"].items()},
+            )
         except FileNotFoundError:
             return None
         except NotOursError as error:
@@ -116,7 +191,7 @@ class CpuDriver:
             raise StepFailed(f"{self._record(uuid)} cannot be understood; remove it if nobody uses {uuid}") from error
 
     def _record(self, uuid: str) -> Path:
-        return self._folder / f"{uuid}.home"
+        return self._folder / f"{uuid}{SUFFIX}"
 
     # ---- changing ----------------------------------------------------------------------------------------------
 
@@ -129,14 +204,14 @@ class CpuDriver:
                     raise StepFailed(f"{device.uuid} is in use as a whole", Code.IN_USE)
                 home.group(CUT).create()
                 home.group(CUT).as_home()
-                return
-            there = self.home(device)
-            if there is not None and not there.group(CUT).remove():
-                raise StepFailed(f"{device.uuid} is in use, or has instances", Code.IN_USE)
-            if there is None or there.group(WHOLE).remove():
-                if there is not None:
-                    leave_home(there)
-                self._record(device.uuid).unlink(missing_ok=True)
+            elif (there := self.home(device)) is not None:
+                cut = there.group(CUT)
+                if _instances(cut, device.model) or not cut.remove():
+                    raise StepFailed(f"{device.uuid} has instances, or is in use", Code.IN_USE)
+                if not there.group(WHOLE).remove():
+                    raise StepFailed(f"{device.uuid} is in use as a whole", Code.IN_USE)
+                self._write(device, None)
+                leave_home(there)
 
     def create(self, state: GpuState, instance: Instance) -> None:
         device = self.devices[state.index]
@@ -151,9 +226,12 @@ class CpuDriver:
 
     def mend(self, state: GpuState, part: Part) -> None:
         """Somebody has changed its limits, or we were killed before all were set."""
+        device = self.devices[state.index]
         with _doing(f"complete {part.instance}"):
-            group = self._group(state.index, part.instance)
-            group.create(limits(self.devices[state.index], part.instance))
+            group, home = self._group(state.index, part.instance), self.home(device)
+            if home is not None and device.pinned:
+                Group(home.unified, home.version_1).limit(_cores(device))
+            group.create(limits(device, part.instance))
             group.as_home()
 
     def destroy(self, state: GpuState, part: Part) -> None:
@@ -175,15 +253,8 @@ class CpuDriver:
         except NoCgroups as reason:
             raise StepFailed(str(reason)) from None
         if device.pinned:
-            Group(home.unified, home.version_1).create(Limits(cores=device.cores))
-        told = {
-            "unified": str(home.unified),
-            "version_1": {name: str(path) for name, path in home.version_1.items()},
-            "cores": list(device.cores),
-            "cpus": device.cpus,
-        }
-        own_folder(self._folder)
-        write_whole(self._record(device.uuid), json.dumps(told))
+            Group(home.unified, home.version_1).create(_cores(device))
+        self._write(device, home)
         return home
 
     # ---- for those who run there -------------------------------------------------------------------------------
@@ -192,8 +263,8 @@ class CpuDriver:
         """Where groups of those live who have this device, or this instance of it."""
         device = self.devices[gpu]
         if instance is not None:
-            group = self._group(gpu, instance)
-            if not group.holds(limits(device, instance)):
+            group, home = self._group(gpu, instance), self.home(device)
+            if home is None or not self._holds(device, home, instance):
                 raise StepFailed(f"{device.uuid} has no {instance}")
             return group.as_home()
         with _doing(f"use {device.uuid} whole"):
@@ -227,6 +298,11 @@ def limits(device: CpuDevice, instance: Instance | None) -> Limits:
     if instance is None:
         return Limits(device.cpus, device.model.mem_mib)
     return Limits(device.cpus_of(instance.profile), device.model.by_name[instance.profile].mem_mib)
+
+
+def _cores(device: CpuDevice) -> Limits:
+    """Of all of it, where it has not all of them."""
+    return Limits(cores=device.cores if device.pinned else None)
 
 
 def _instances(cut: Group, model: GpuModel) -> Mapping[Instance, Group]:

@@ -131,6 +131,9 @@ class Cutter:
 
     def _remember(self, state: GpuState) -> None:
         if self._claims.found(state.uuid) is None:
+            reason = self.driver.reserve(state.index)
+            if reason is not None:
+                raise Refused(reason)
             self._claims.remember(Found(state.uuid, state.mig, state.occupied))
 
     def _not_ours(self, state: GpuState) -> str | None:
@@ -154,7 +157,7 @@ class Cutter:
         if state.mig != mig_on and state.processes:
             return f"MIG mode cannot change while the GPU is in use by {_listed(state)}"
         stop = plan_steps(state.model, state.occupied, target, state.busy).must_stop
-        split = {part.instance for part in state.parts if part.uuid is None}
+        split = {part.instance for part in state.parts if part.uuid is None and not self.driver.mends_in_place}
         victims = [process for process in state.processes if process.instance in {*stop, *split}]
         if victims:
             return "; ".join(f"{process} runs on {process.instance}" for process in victims) + ": stop it first"
@@ -174,6 +177,7 @@ class Cutter:
                 raise Refused("gpuloom has not taken it, so there is nothing to restore")
             cut = self._apply(state, Goal(found.layout, found.mig))
         if cut.reached:
+            self.driver.release(gpu)
             self._claims.forget(found.uuid)
             self._claims.unlock(found.uuid)
         return cut

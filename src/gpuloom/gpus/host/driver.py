@@ -12,6 +12,10 @@ from gpuloom.gpus.model import GpuModel, Instance
 
 
 class Driver(Protocol):
+    @property
+    def mends_in_place(self) -> bool:
+        """Whether `mend` disturbs nobody who works on the instance."""
+
     def count(self) -> int: ...
     def uuid(self, gpu: int) -> str: ...
     def look(self, gpu: int, model: GpuModel | None = None) -> GpuState:
@@ -19,6 +23,12 @@ class Driver(Protocol):
 
     def why_not_ours(self, gpu: int) -> str | None:
         """Who else has it, in a sentence; None if nobody has."""
+
+    def reserve(self, gpu: int) -> str | None:
+        """It is about to be ours: note what others have to know of it; why it cannot be, if so."""
+
+    def release(self, gpu: int) -> None:
+        """It is no longer ours."""
 
     def set_mode(self, state: GpuState, on: bool) -> None:
         """Whether it can be cut (on), or used whole. Twice is fine."""

@@ -49,6 +49,8 @@ def nvml_driver(nvml: Any = None, root: Path = Path("/")) -> "Iterator[NvmlDrive
 class NvmlDriver:
     """This host's GPUs, by NVML's numbers."""
 
+    mends_in_place = False
+
     def __init__(self, nvml: Any, root: Path) -> None:
         self._nvml, self._root = nvml, root
 
@@ -66,6 +68,12 @@ class NvmlDriver:
 
     def why_not_ours(self, gpu: int) -> str | None:  # noqa: ARG002 (whoever manages one manages all)
         return other_manager(self._root)
+
+    def reserve(self, gpu: int) -> None:
+        """Other managers have no common register."""
+
+    def release(self, gpu: int) -> None:
+        pass
 
     def set_mode(self, state: GpuState, on: bool) -> None:
         set_mode(self._nvml, state, on)

@@ -62,6 +62,10 @@ def measure(home: Home, workers: int, pieces: int = PIECES) -> Noise:
             for _ in range(workers)
         ]
         told = [worker.communicate(timeout=_PATIENCE_S)[0] for worker in started]
+        if any(worker.returncode for worker in started):
+            raise StepFailed(
+                "the noise of the device cannot be measured: its work was killed, or cannot enter its group"
+            )
         took = [float(seconds) for text in told for seconds in json.loads(text)]
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise StepFailed(f"the noise of the device cannot be measured: {error}") from error

@@ -19,6 +19,8 @@ class Probing:
     def __init__(self, body: "LocalBody") -> None:
         self._body = body
         self._probes: dict[int, Generator[None, None, dict[str, Rates]]] = {}
+        self._levelled: dict[str, int] = {}
+        """Jobs that were given a level, and on which GPU: whatever becomes of them, it ends with the probe."""
         self._probed_start: dict[str, int] = {}
         """Which start of a job is being measured: one that crashed and came back elsewhere is not."""
 
@@ -34,6 +36,7 @@ class Probing:
         # The same turn may have seen one end, or move elsewhere.
         there = [job_id for job_id in job_ids if job_id in jobs and _runs_on(jobs[job_id], gpu)]
         self._probed_start |= {job_id: jobs[job_id].starts for job_id in there}
+        self._levelled |= dict.fromkeys(there, gpu)
         self._probes[gpu] = measure(self, there, self._body.timing.level_s)
 
     def advance(self) -> None:
@@ -51,9 +54,10 @@ class Probing:
         found = body.settings.predict(list(there.values()), [rates[job_id] for job_id in there], model)
         estimates = dict(zip(there, found, strict=True))
         body.tell(GpuProbed(body.now_s(), "probed side by side", gpu, estimates))
-        for job_id in rates:
+        for job_id in [job_id for job_id, where in self._levelled.items() if where == gpu]:
+            del self._levelled[job_id]
             job = body.jobs.get(job_id)
-            if job is not None and not job.stopping and job.launch.share_pct is not None:
+            if job_id in body.pending or (job is not None and not job.stopping and job.launch.share_pct is not None):
                 self.reshare(job_id, None)  # it stays: with the share that it was granted
 
     # ---- the jobs that are measured, for `measure` -----------------------------------------------------------------
@@ -75,8 +79,9 @@ class Probing:
         body.ask_to_leave(job, save=True)
 
     def is_there(self, job_id: str) -> bool:
-        if job_id in self._body.pending:  # on its way back
-            return True
+        if job_id in self._body.pending:  # on its way back, or to somewhere else
+            view = self._body.engine.state.jobs.get(job_id)
+            return view is not None and view.starts == self._probed_start.get(job_id)
         job = self._body.jobs.get(job_id)
         return job is not None and not job.stopping and job.launch.start == self._probed_start.get(job_id)
 

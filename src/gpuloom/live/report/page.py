@@ -28,7 +28,7 @@ SPEED_COLUMNS = (
     number_column("of all of the device"),
 )  # fmt: skip
 PROBE_COLUMNS = (
-    Column("job"), Column("probed"), Column("profile"), number_column("predicted"), number_column("90 % interval"),
+    Column("job"), Column("probed"), Column("profile"), number_column("predicted"), number_column("interval"),
     number_column("seen"),
 )  # fmt: skip
 DECISION_COLUMNS = (Column("job"), number_column("at", "s"), Column("after"), Column("decided", style="prose"))
