@@ -251,6 +251,19 @@ def test_another_device_is_refused(box: Box, device: str, sentence: str) -> None
     box.device = "cpu"
 
 
+def test_a_page_overwrites_nothing_of_the_run(box: Box) -> None:
+    box.work("a", 2)
+    box.state.mkdir(mode=0o700)
+    link = box.folder / "link.html"
+    link.symlink_to(box.folder / "jobs.json")
+    for path, sentence in ((link, "would overwrite"), (box.state / "log.jsonl", "is in the folder of the run")):
+        box.options[:] = ["--report", str(path)]
+        runner = box.begin("whole-fifo")
+        _, err = runner.communicate(timeout=PATIENCE_S)
+        assert (runner.returncode, sentence in err) == (2, True), err
+    assert json.loads((box.folder / "jobs.json").read_text())
+
+
 def test_wrong_wishes(box: Box) -> None:
     box.device = "2xcpu"
     box.work("wide", gpus=2, kind="rigid")

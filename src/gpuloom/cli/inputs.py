@@ -86,12 +86,12 @@ def parse_seeds(text: str) -> list[int]:
 
 def check_writable(*paths: Path | None, read: Path | None = None) -> None:
     """Refuse before the work, not after it: a place that cannot be written, or that something else is written to."""
-    taken = set() if read is None else {read.absolute()}
+    taken = set() if read is None else {read.resolve()}
     for path in paths:
         if path is None:
             continue
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise InputError(f"{path}: cannot be written there; name a file in a folder that exists")
-        if path.absolute() in taken:
+        if path.resolve() in taken:
             raise InputError(f"{path}: would overwrite the trace or another output; name a file of its own")
-        taken.add(path.absolute())
+        taken.add(path.resolve())

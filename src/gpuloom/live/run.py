@@ -168,6 +168,7 @@ def outcomes_of(store: Store, jobs: Sequence[Job]) -> tuple[Outcome, ...]:
     )
 
 
+STILL_THERE = "a run that was killed goes on with --resume, what is served ends with serve down"
 MAX_CRASHES = 3
 """A job that crashes more often is given up: the engine's own default, which a replay uses too."""
 
@@ -220,7 +221,7 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
     _check_limits(wish.jobs, launcher)
     for gpu in cluster.gpus:
         users = devices.users(gpu.index)  # it may be ours since a run that was killed, whose jobs go on
-        reason = devices.clear(gpu.index) if users is None else f"it is in use by {users}"
+        reason = devices.clear(gpu.index) if users is None else f"it is in use by {users}; {STILL_THERE}"
         if reason is not None:
             raise Refused(f"{devices.noun} {devices.hosts[gpu.index]}: {reason}")
     noise = devices.noise()  # before the clock starts

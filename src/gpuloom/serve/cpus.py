@@ -136,13 +136,17 @@ def _give_back(cutter: Cutter, gpus: Sequence[int], state: State) -> None:
         raise DeviceError(f"{'; '.join(problems)}: try `gpuloom serve down` later")
 
 
-def _leave(cutter: Cutter, gpu: int, prefix: str) -> str | None:
-    """End the groups with this prefix; the device stays cut as it is, and is given up if that is how it was found."""
+def _end_groups(cutter: Cutter, gpu: int, prefix: str, patience_s: float) -> list[str]:
+    """Those whose names begin with this; the paths of those that do not end."""
     driver = cutter.driver
     assert isinstance(driver, CpuDriver)
-    groups = [group for home in driver.homes(gpu) for group in home.groups()]
-    ours = [group for group in groups if group.path.name.startswith(prefix) or group.path.name == NOISE]
-    stay = [str(group.path) for group in ours if not group.end(PATIENCE_S)]
+    groups = [group for home in driver.homes(gpu) for group in home.groups() if group.path.name.startswith(prefix)]
+    return [str(group.path) for group in groups if not group.end(patience_s)]
+
+
+def _leave(cutter: Cutter, gpu: int, prefix: str) -> str | None:
+    """End the groups with this prefix; the device stays cut as it is, and is given up if that is how it was found."""
+    stay = [*_end_groups(cutter, gpu, prefix, PATIENCE_S), *_end_groups(cutter, gpu, NOISE, PATIENCE_S)]
     if stay:
         return f"processes in {' and '.join(stay)} do not end"
     now, found = cutter.look(gpu), cutter.found(gpu)
@@ -167,6 +171,8 @@ def end_left_on_cpus(state: State) -> None:
     if not names:
         return
     with _asking(), cutter_of(names) as cutter:
+        for gpu in range(cutter.count()):  # these are ours, whoever has the device by now
+            _end_groups(cutter, gpu, state.shm_prefix, PATIENCE_S)
         ours = [gpu for gpu in range(cutter.count()) if _is_free(cutter, gpu)]
         _give_back(cutter, ours, state)
         if len(ours) == cutter.count():

@@ -72,6 +72,8 @@ def run(
 
     with_changes(Timing(), timing or ())  # what is wrong with them is said before anything is opened
     check_writable(report, read=jobs)
+    if report is not None and report.resolve().is_relative_to(state.resolve()):
+        raise InputError(f"{report}: is in the folder of the run; name a file outside of {state}")
     here = _working_dir()
     asked = None if resume else _wish(jobs, policy, seed, pace, gpus, tuple(device or ()))
     if resume and not (state / "run.json").exists():
@@ -215,6 +217,8 @@ def _emit(result: "Result", output: Output) -> None:
         found = {"interrupted": result.interrupted, "not_as_found": list(result.not_as_found)}
         print_json({"jobs": rows, **found, "noise": None if result.noise is None else asdict(result.noise)})
     else:
-        emit(rows, output, "" if result.noise is None else f"on a CPU device: {result.noise}")
+        emit(rows, output)
+    if output is Output.table and result.noise is not None:
+        typer.echo(f"on a CPU device: {result.noise}")
     for problem in result.not_as_found:
         typer.echo(problem, err=True)

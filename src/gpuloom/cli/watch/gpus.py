@@ -6,6 +6,7 @@ import typer
 
 from gpuloom.cli.devices import Devices
 from gpuloom.cli.output import Output, emit
+from gpuloom.errors import InputError
 
 
 def gpus(
@@ -29,6 +30,8 @@ def gpus(
 
     With --host or --device, exit code 1 means that this host has none that can be asked; standard error says why.
     """
+    if (device is not None) + host + (model is not None) > 1:
+        raise InputError("--device, --host and --model ask for different things: name one of them")
     if device:
         _emit_devices(device, output)
     elif host:

@@ -264,8 +264,10 @@ class CpuDriver:
         device = self.devices[gpu]
         if instance is not None:
             group, home = self._group(gpu, instance), self.home(device)
-            if home is None or not self._holds(device, home, instance):
+            if home is None or not group.exists:
                 raise StepFailed(f"{device.uuid} has no {instance}")
+            if not self._holds(device, home, instance):  # somebody has changed them
+                self.mend(self.look(gpu), Part(instance.start, instance, None))
             return group.as_home()
         with _doing(f"use {device.uuid} whole"):
             group = self._make_home(device).group(WHOLE)
