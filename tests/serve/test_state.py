@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuloom.errors import InputError
+from gpuloom.gpus.host.noise import Noise
 from gpuloom.serve.state import Endpoint, Record, State, read_events
 
 SERVES = """
@@ -48,6 +49,9 @@ def test_what_is_served_is_found_by_others(tmp_path: Path) -> None:
             State(tmp_path).record()
         state.publish(record(os.getpid()))
         assert State(tmp_path).record() == record(os.getpid())
+        on_cpus = replace(record(os.getpid()), noise=Noise(40.5, 3.25, 20))
+        state.publish(on_cpus)
+        assert State(tmp_path).record() == on_cpus
     with pytest.raises(InputError, match="nothing that is served"):
         State(tmp_path).record()
 

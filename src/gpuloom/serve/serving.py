@@ -35,7 +35,8 @@ async def serve(
         if not await _first(fleet.until_ready(), stop.wait()):
             return
         endpoints = _endpoints(deployment)
-        record = Record(os.getpid(), options.host, port, options.dilate, options.standin, endpoints, grpc_port)
+        noise = fleet.devices.noise
+        record = Record(os.getpid(), options.host, port, options.dilate, options.standin, endpoints, grpc_port, noise)
         state.publish(record)
         on_up(record)
         await _first(fleet.run(), take_down())  # servers are minded until the last request is answered

@@ -22,6 +22,7 @@ from typing import Any
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.host.files import Lock, is_locked, open_lock, try_lock, write_whole
+from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.processes import born_ticks
 
 _SHARED_MEMORY = Path("/dev/shm")
@@ -52,6 +53,8 @@ class Record:
     services: tuple[Endpoint, ...]
     grpc_port: int | None = None
     """None: gRPC is not spoken."""
+    noise: Noise | None = None
+    """How steady the devices are that it is served on, where that can be told."""
 
 
 class State:
@@ -146,7 +149,8 @@ class State:
         try:
             fields = json.loads(self._record.read_bytes())
             services = tuple(Endpoint(**service) for service in fields.pop("services"))
-            record = Record(**fields, services=services)
+            noise = fields.pop("noise", None)
+            record = Record(**fields, services=services, noise=None if noise is None else Noise(**noise))
         except FileNotFoundError:
             record = None
         except (ValueError, TypeError, KeyError, AttributeError):

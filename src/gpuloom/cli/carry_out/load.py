@@ -1,5 +1,6 @@
 """`gpuloom load`: requests for a deployment, at random or regular times, and whether its promises held."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -58,9 +59,13 @@ def load(
     rows = [result.row() for result in results]
     if output is Output.json:
         served = planned.deployment
-        print_json({"arrivals": arrivals, "dilate": served.dilate, "standin": served.standin, "services": rows})
+        noise = None if served.noise is None else asdict(served.noise)
+        told = {"arrivals": arrivals, "dilate": served.dilate, "standin": served.standin, "noise": noise}
+        print_json({**told, "services": rows})
     else:
         emit(rows, output)
+    if output is Output.table and planned.deployment.noise is not None:
+        typer.echo(f"on a CPU device: {planned.deployment.noise}")
     for result in results:
         if result.why is not None:
             typer.echo(f"gpuloom load: {result.name}: the first that went wrong: {result.why}", err=True)
