@@ -103,9 +103,15 @@ def test_a_second_one_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 FIELDS = json.loads(json.dumps(asdict(record(1))))
 
 
-WITHOUT_ONE = [{name: FIELDS[name] for name in FIELDS if name != field} for field in FIELDS if field != "grpc_port"]
+MAY_LACK = ("grpc_port", "noise")
+WITHOUT_ONE = [{name: FIELDS[name] for name in FIELDS if name != field} for field in FIELDS if field not in MAY_LACK]
 SERVICES: list[Any] = [None, 3, [3], ["a"], {"a": 1}, [{}], [{"name": "a"}]]
-BROKEN = [*WITHOUT_ONE, *(FIELDS | {"services": services} for services in SERVICES), FIELDS | {"unheard_of": 1}]
+BROKEN = [
+    *WITHOUT_ONE,
+    *(FIELDS | {"services": services} for services in SERVICES),
+    FIELDS | {"noise": 3},
+    FIELDS | {"unheard_of": 1},
+]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", *map(json.dumps, BROKEN)])
