@@ -253,7 +253,9 @@ class CpuDriver:
         except NoCgroups as reason:
             raise StepFailed(str(reason)) from None
         if device.pinned:
-            Group(home.unified, home.version_1).create(_cores(device))
+            group = Group(home.unified, home.version_1)
+            group.create(_cores(device))
+            group.as_home()
         self._write(device, home)
         return home
 
