@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuloom.gpus.host.cutter import CutOutcome, Cutter
-from gpuloom.gpus.host.mig import StepFailed, nvml_driver
+from gpuloom.gpus.host.driver import StepFailed
+from gpuloom.gpus.host.mig import nvml_driver
 from gpuloom.gpus.host.nvml import NoDriver, opened
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.model import Instance

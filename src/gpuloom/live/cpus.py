@@ -12,7 +12,7 @@ from gpuloom.gpus.host.cgroups import NO_LIMITS, Group, Home, Limits
 from gpuloom.gpus.host.cpu import THREADS, threads_for
 from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter
-from gpuloom.gpus.host.mig import StepFailed
+from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.live.devices import DeviceError, Devices, Place
 from gpuloom.live.users import Account

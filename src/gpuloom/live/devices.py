@@ -14,7 +14,7 @@ from gpuloom.gpus.cluster import Cluster, Gpu
 from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.host.cgroups import NO_LIMITS, Group, Home, Limits
 from gpuloom.gpus.host.cutter import CutOutcome, Cutter
-from gpuloom.gpus.host.mig import StepFailed
+from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.model import Instance, Layout

@@ -15,8 +15,7 @@ from gpuloom.gpus.host.cgroups import Home, Limits
 from gpuloom.gpus.host.cpu import THREADS, threads_for
 from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter, cutter_of
-from gpuloom.gpus.host.mig import StepFailed
-from gpuloom.gpus.host.mig_read import GpuState
+from gpuloom.gpus.host.driver import GpuState, StepFailed
 from gpuloom.gpus.host.noise import GROUP as NOISE
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.nvml import NoDriver

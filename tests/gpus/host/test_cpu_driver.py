@@ -14,8 +14,8 @@ from gpuloom.gpus.host.cgroups import Group, Limits
 from gpuloom.gpus.host.cpu import CpuDevice, parse_devices, this_machine
 from gpuloom.gpus.host.cpu_driver import CpuDriver, cpu_driver, limits
 from gpuloom.gpus.host.cutter import Cutter
+from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.homes import VARIABLE
-from gpuloom.gpus.host.mig import StepFailed
 from gpuloom.gpus.host.nvml import NoDriver
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.layouts import every, parse

@@ -12,7 +12,7 @@ from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
     from gpuloom.gpus.host.cutter import Choice, Cutter
-    from gpuloom.gpus.host.mig_read import GpuState
+    from gpuloom.gpus.host.driver import GpuState
     from gpuloom.gpus.migparted import Configs
     from gpuloom.gpus.model import GpuModel, Instance, Layout
 
@@ -156,7 +156,7 @@ def apply(
     always what the GPU shows afterwards. Exit code 1 means that the target was not, or would not be, reached.
     """
     from gpuloom.gpus.host.cutter import cutter_of
-    from gpuloom.gpus.host.mig import StepFailed
+    from gpuloom.gpus.host.driver import StepFailed
     from gpuloom.gpus.host.nvml import NoDriver
     from gpuloom.gpus.host.ownership import Refused
 

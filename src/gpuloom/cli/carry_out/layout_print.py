@@ -8,7 +8,7 @@ from gpuloom.cli.output import Output, emit, print_json
 
 if TYPE_CHECKING:
     from gpuloom.gpus.host.cutter import CutOutcome, Cutter
-    from gpuloom.gpus.host.mig_read import GpuState
+    from gpuloom.gpus.host.driver import GpuState
     from gpuloom.gpus.model import GpuModel, Instance, Layout
     from gpuloom.gpus.steps import Step, StepPlan
 

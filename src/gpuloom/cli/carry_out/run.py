@@ -64,7 +64,7 @@ def run(
     """
     from gpuloom.cli.carry_out.run_page import write_page
     from gpuloom.cli.inputs import check_writable
-    from gpuloom.gpus.host.mig import StepFailed
+    from gpuloom.gpus.host.driver import StepFailed
     from gpuloom.gpus.host.nvml import NoDriver
     from gpuloom.gpus.host.ownership import Refused
     from gpuloom.live.store import Store

@@ -87,7 +87,7 @@ def _emit_profiles(name: str, output: Output) -> None:
 
 def _emit_devices(names: list[str], output: Output) -> None:
     from gpuloom.gpus.host.cutter import cutter_of
-    from gpuloom.gpus.host.mig import StepFailed
+    from gpuloom.gpus.host.driver import StepFailed
     from gpuloom.gpus.host.nvml import NoDriver
 
     try:

@@ -10,7 +10,7 @@ from gpuloom.gpus.host.cpu import CpuDevice, parse_devices, this_machine
 from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter, cutter_of
 from gpuloom.gpus.host.doctor import Diagnosis, Row, cgroups_row, row, share, state_folder_row
-from gpuloom.gpus.host.mig import StepFailed
+from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.nvml import NoDriver
 from gpuloom.gpus.host.ownership import Refused

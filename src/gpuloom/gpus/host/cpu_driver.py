@@ -14,10 +14,9 @@ from pathlib import Path
 
 from gpuloom.gpus.host.cgroups import Group, Home, Limits, NoCgroups
 from gpuloom.gpus.host.cpu import CpuDevice, Reserved, cpu_model, overload
+from gpuloom.gpus.host.driver import GpuState, Part, Process, StepFailed, process_name
 from gpuloom.gpus.host.files import Lock, NotOursError, open_lock, own_folder, read_own, try_lock, write_whole
 from gpuloom.gpus.host.homes import find_home, key_of, leave_home
-from gpuloom.gpus.host.mig import StepFailed
-from gpuloom.gpus.host.mig_read import GpuState, Part, Process, process_name
 from gpuloom.gpus.host.noise import PIECES, Noise, measure
 from gpuloom.gpus.host.nvml import Code, NoDriver
 from gpuloom.gpus.host.ownership import Claims

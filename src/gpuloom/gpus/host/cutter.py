@@ -15,8 +15,7 @@ from types import TracebackType
 from gpuloom.gpus.host import mig
 from gpuloom.gpus.host.cpu import parse_devices, this_machine
 from gpuloom.gpus.host.cpu_driver import cpu_driver
-from gpuloom.gpus.host.driver import OpenDriver
-from gpuloom.gpus.host.mig_read import GpuState
+from gpuloom.gpus.host.driver import GpuState, OpenDriver, StepFailed
 from gpuloom.gpus.host.nvml import Code
 from gpuloom.gpus.host.ownership import Claims, Found, Refused, state_dir
 from gpuloom.gpus.layouts import check
@@ -97,7 +96,7 @@ class Cutter:
         """Why gpuloom does not manage this GPU and could not take it now; None if it does or could."""
         try:
             return self._claims.holder(self.driver.uuid(gpu)) or self._not_ours(self.look(gpu))
-        except (mig.StepFailed, Refused) as reason:
+        except (StepFailed, Refused) as reason:
             return str(reason)
 
     def take(self, gpu: int) -> GpuState:
@@ -111,7 +110,7 @@ class Cutter:
         """Lock a GPU that is ours or could be, and look at it. If it comes to nothing, a new lock is given back."""
         try:
             uuid = self.driver.uuid(gpu)
-        except mig.StepFailed as failure:
+        except StepFailed as failure:
             raise Refused(str(failure)) from failure
         held = self._claims.holds(uuid)
         self._claims.lock(uuid)
@@ -125,7 +124,7 @@ class Cutter:
         except BaseException as error:
             if not held:
                 self._claims.unlock(uuid)
-            if isinstance(error, mig.StepFailed):
+            if isinstance(error, StepFailed):
                 raise Refused(str(error)) from error
             raise
 
@@ -196,10 +195,10 @@ class Cutter:
             self._try(state, Goal(state.occupied, state.mig))
         return self._report(state, goal, problem)
 
-    def _try(self, state: GpuState, goal: Goal) -> mig.StepFailed | None:
+    def _try(self, state: GpuState, goal: Goal) -> StepFailed | None:
         try:
             self._reach(state.index, goal)
-        except mig.StepFailed as failure:
+        except StepFailed as failure:
             return failure
         return None
 
@@ -220,12 +219,12 @@ class Cutter:
         after = self._same(state)
         if (after.layout, after.occupied, after.mig) != (goal.layout, goal.layout, goal.mig):
             shown = ", ".join(map(str, after.layout)) or "no instance"
-            raise mig.StepFailed(f"read back: the driver reported success, but the GPU shows {shown}")
+            raise StepFailed(f"read back: the driver reported success, but the GPU shows {shown}")
 
     def _same(self, state: GpuState) -> GpuState:
         after = self.look(state.index)
         if after.uuid != state.uuid:
-            raise mig.StepFailed(f"GPU {state.index} is another one now: {after.uuid}", Code.GPU_IS_LOST)
+            raise StepFailed(f"GPU {state.index} is another one now: {after.uuid}", Code.GPU_IS_LOST)
         return after
 
     def _step(self, state: GpuState, step: Step) -> None:
@@ -235,10 +234,10 @@ class Cutter:
         else:
             self.driver.create(state, step.instance)
 
-    def _report(self, before: GpuState, goal: Goal, problem: mig.StepFailed | None) -> CutOutcome:
+    def _report(self, before: GpuState, goal: Goal, problem: StepFailed | None) -> CutOutcome:
         after = None
         for _ in range(2):  # one bad answer is no reason to give a GPU up
-            with suppress(mig.StepFailed):
+            with suppress(StepFailed):
                 after = after or self._same(before)
         steps = plan_steps(before.model, before.occupied, goal.layout, before.busy).steps
         reason = None if problem is None else str(problem)

@@ -1,14 +1,89 @@
-"""What `cutter` needs of whoever cuts: NVML for GPUs (`mig`), the kernel for CPU devices (`cpu_driver`).
+"""What lies between `cutter` and whoever cuts: NVML for GPUs (`mig`), the kernel for CPU devices (`cpu_driver`).
 
-Devices are numbered from 0. StepFailed if something cannot be seen or changed; nothing is tried twice here.
+Devices are numbered from 0. StepFailed if something cannot be seen or changed; a driver tries nothing twice.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from gpuloom.gpus.host.mig_read import GpuState, Part
-from gpuloom.gpus.model import GpuModel, Instance
+from gpuloom.gpus.host.nvml import Code
+from gpuloom.gpus.model import GpuModel, Instance, Layout
+
+
+class StepFailed(Exception):  # noqa: N818 (a cut that fails is an answer, not a fault of the program)
+    """One change did not happen; the text says which and why."""
+
+    def __init__(self, reason: str, code: int | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+
+    @property
+    def worth_repeating(self) -> bool:
+        """Whether the same could succeed a moment later with nothing else changed. In doubt it could."""
+        return self.code not in (Code.NO_PERMISSION, Code.GPU_IS_LOST, Code.RESET_REQUIRED, Code.NOT_SUPPORTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A GPU instance that exists."""
+
+    gi_id: int
+    instance: Instance
+    uuid: str | None
+    """Of its MIG device; None if no compute instance spans it, so that nobody can use it as what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    pid: int
+    name: str | None
+    instance: Instance | None
+    """Where it runs; None: on the whole GPU."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid}" + ("" if self.name is None else f" ({self.name})")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    index: int
+    uuid: str
+    product: str
+    model: GpuModel
+    """As the driver describes it. Without MIG: no profiles."""
+    mig: bool
+    mig_pending: bool
+    parts: tuple[Part, ...]
+    """In order of start."""
+    processes: tuple[Process, ...]
+
+    @property
+    def layout(self) -> Layout:
+        """The instances that can be used."""
+        return tuple(part.instance for part in self.parts if part.uuid is not None)
+
+    @property
+    def occupied(self) -> Layout:
+        """Every instance that takes up room, half-made ones included."""
+        return tuple(part.instance for part in self.parts)
+
+    @property
+    def uuids(self) -> dict[Instance, str]:
+        return {part.instance: part.uuid for part in self.parts if part.uuid is not None}
+
+    @property
+    def busy(self) -> frozenset[Instance]:
+        return frozenset(process.instance for process in self.processes if process.instance is not None)
+
+
+def process_name(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None
 
 
 class Driver(Protocol):

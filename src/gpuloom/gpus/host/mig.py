@@ -11,7 +11,8 @@ from ctypes import byref
 from pathlib import Path
 from typing import Any
 
-from gpuloom.gpus.host.mig_read import GpuState, Part, compute_instances, compute_profiles, look
+from gpuloom.gpus.host.driver import GpuState, Part, StepFailed
+from gpuloom.gpus.host.mig_read import compute_instances, compute_profiles, look
 from gpuloom.gpus.host.nvml import Code, as_text, opened
 from gpuloom.gpus.host.ownership import other_manager
 from gpuloom.gpus.model import GpuModel, Instance, Profile
@@ -24,19 +25,6 @@ _MEANINGS = {
     Code.INSUFFICIENT_RESOURCES: "the driver finds no room for it there",
     Code.NOT_SUPPORTED: "the driver does not support it on this GPU",
 }
-
-
-class StepFailed(Exception):  # noqa: N818 (a cut that fails is an answer, not a fault of the program)
-    """One change did not happen; the text says which and why."""
-
-    def __init__(self, reason: str, code: int | None = None) -> None:
-        super().__init__(reason)
-        self.code = code
-
-    @property
-    def worth_repeating(self) -> bool:
-        """Whether the same could succeed a moment later with nothing else changed. In doubt it could."""
-        return self.code not in (Code.NO_PERMISSION, Code.GPU_IS_LOST, Code.RESET_REQUIRED, Code.NOT_SUPPORTED)
 
 
 @contextmanager

@@ -4,69 +4,15 @@ Nothing is changed here. An error is raised, not skipped over: on this view inst
 """
 
 from ctypes import byref, c_uint
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gpuloom.gpus.catalogue import guess
+from gpuloom.gpus.host.driver import GpuState, Part, Process, process_name
 from gpuloom.gpus.host.nvml import NOT_HERE, Code, as_text, instances_of, profile_infos, profile_name
-from gpuloom.gpus.model import GpuModel, Instance, Layout, Profile
+from gpuloom.gpus.model import GpuModel, Instance, Profile
 
 WHOLE_GPU = 0xFFFFFFFF
 """The instance that NVML gives for a process that runs on no instance."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A GPU instance that exists."""
-
-    gi_id: int
-    instance: Instance
-    uuid: str | None
-    """Of its MIG device; None if no compute instance spans it, so that nobody can use it as what it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    pid: int
-    name: str | None
-    instance: Instance | None
-    """Where it runs; None: on the whole GPU."""
-
-    def __str__(self) -> str:
-        return f"process {self.pid}" + ("" if self.name is None else f" ({self.name})")
-
-
-@dataclass(frozen=True, slots=True)
-class GpuState:
-    index: int
-    uuid: str
-    product: str
-    model: GpuModel
-    """As the driver describes it. Without MIG: no profiles."""
-    mig: bool
-    mig_pending: bool
-    parts: tuple[Part, ...]
-    """In order of start."""
-    processes: tuple[Process, ...]
-
-    @property
-    def layout(self) -> Layout:
-        """The instances that can be used."""
-        return tuple(part.instance for part in self.parts if part.uuid is not None)
-
-    @property
-    def occupied(self) -> Layout:
-        """Every instance that takes up room, half-made ones included."""
-        return tuple(part.instance for part in self.parts)
-
-    @property
-    def uuids(self) -> dict[Instance, str]:
-        return {part.instance: part.uuid for part in self.parts if part.uuid is not None}
-
-    @property
-    def busy(self) -> frozenset[Instance]:
-        return frozenset(process.instance for process in self.processes if process.instance is not None)
 
 
 _seen: dict[GpuModel, GpuModel] = {}
@@ -203,10 +149,3 @@ def _processes(nvml: Any, handle: Any, instances: dict[int, Instance]) -> tuple[
             where = None if process.gpuInstanceId == WHOLE_GPU else instances.get(process.gpuInstanceId)
             found[process.pid] = Process(process.pid, process_name(process.pid), where)
     return tuple(sorted(found.values(), key=lambda process: process.pid))
-
-
-def process_name(pid: int) -> str | None:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip() or None
-    except OSError:
-        return None

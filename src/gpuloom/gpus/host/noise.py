@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 from gpuloom.gpus.host.cgroups import Home
-from gpuloom.gpus.host.mig import StepFailed
+from gpuloom.gpus.host.driver import StepFailed
 
 GROUP = "noise"
 """In which it is measured, by whoever holds the device."""

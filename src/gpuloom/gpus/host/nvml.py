@@ -40,7 +40,7 @@ NOT_HERE = (Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, 
 
 
 class NoDriver(Exception):  # noqa: N818 (it is a reason, not a fault)
-    """There is no NVIDIA driver to talk to; the text says why."""
+    """There is nobody to talk to (no NVIDIA driver; for CPU devices, no cgroups); the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
