@@ -12,11 +12,12 @@ def dump(state: State) -> bytes:
     """The whole state as canonical JSON: equal states give equal bytes."""
     content: dict[str, Any] = {
         "now_s": state.now_s,
-        "jobs": list(state.jobs.values()),
+        "jobs": [job if job.rescales else job[:-1] for job in state.jobs.values()],
         "waiting": list(state.waiting),
         "gpus": list(state.gpus.values()),
         "idle": [gpu for node in state.cluster.nodes for gpu in state.idle.on(node)],
         "held": sorted([str(device), sorted(shares.items())] for device, shares in state.held.items()),
+        **({"rescaling": state.rescaling} if state.rescaling else {}),
         "cancelled": sorted(state.cancelled),
         "order": state.order,
         "wake": [state.next_wake_s, state.last_tick_s, state.changed],
@@ -26,8 +27,10 @@ def dump(state: State) -> bytes:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Without host needs where there are none, as the log has it: old digests stay good."""
+    """Without what is newer than old digests, where there is none, as the log has it: they stay good."""
     fields = asdict(value)
     if isinstance(value, Job) and value.host == NO_HOST_NEEDS:
         del fields["host"]
+    if isinstance(value, Job) and not value.in_place:
+        del fields["in_place"]
     return fields

@@ -5,7 +5,7 @@ One's own policy imports from here: `from gpuloom.contract import Plan, Policy, 
 
 from gpuloom.contract.plan import NO_CHANGE, Plan, Reason
 from gpuloom.contract.policy import ON_EVENTS, Policy, When
-from gpuloom.contract.view import Estimates, GpuView, JobView, Phase, Report, View
+from gpuloom.contract.view import Estimates, GpuView, JobView, MoveCosts, Phase, Report, View
 
 __all__ = [
     "NO_CHANGE",
@@ -13,6 +13,7 @@ __all__ = [
     "Estimates",
     "GpuView",
     "JobView",
+    "MoveCosts",
     "Phase",
     "Plan",
     "Policy",

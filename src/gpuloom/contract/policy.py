@@ -20,9 +20,12 @@ from gpuloom.gpus.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """When a policy wants to be asked: after every event that matters, or every so many seconds."""
+    """When a policy wants to be asked: after every event that matters, or every so many seconds, or both."""
 
     every_s: float | None = None
+    """None: after events only."""
+    on_events: bool = False
+    """After events too, where there are rounds."""
     only_if_changed: bool = False
     """Skip a round if nothing that matters has happened since the last one."""
     on_reports: bool = False

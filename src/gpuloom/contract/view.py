@@ -42,6 +42,25 @@ Estimates = Mapping[str, Estimate]
 """By profile; a profile that is absent lacks the memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class MoveCosts:
+    """What it costs to move a job about, as far as is known: seconds in which it does not work."""
+
+    start_s: float = 30.0
+    """From its first start to its first step."""
+    resume_s: float = 30.0
+    """The same after a pause, from a checkpoint. A job that is not resized in place pays it for every change too."""
+    resize_s: float = 1.0
+    """Another number of GPUs or another batch, in place."""
+
+    def of_change(self, in_place: bool) -> float:
+        return self.resize_s if in_place else self.resume_s
+
+
+USUAL_COSTS = MoveCosts()
+"""Where nobody knows better: what Pollux's authors charge, and a resize as it was measured on small models."""
+
+
 class JobView(NamedTuple):
     """One live job. Never changed in place: the engine replaces it, so often that it is a tuple for speed."""
 
@@ -62,6 +81,8 @@ class JobView(NamedTuple):
     hints: Hints = NO_HINTS
     estimates: Estimates | None = None
     """What its last probe predicts; None if it was never probed."""
+    rescales: int = 0
+    """How often it was resized in place."""
 
     @property
     def id(self) -> str:
@@ -101,3 +122,4 @@ class View:
     gpus: Mapping[int, GpuView]
     idle: IdleGpus
     """GPUs that nobody is planned on. Take from `idle.copy()`."""
+    costs: MoveCosts = USUAL_COSTS

@@ -36,6 +36,24 @@ class JobStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRescaled:
+    """It works with the grants that it was told to go on with, and has left the others."""
+
+    at_s: float
+    cause: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleFailed:
+    """It could not, and works on as before."""
+
+    at_s: float
+    cause: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobCompleted:
     at_s: float
     cause: str
@@ -162,6 +180,8 @@ Event = (
     JobArrived
     | JobStarted
     | JobStopped
+    | JobRescaled
+    | RescaleFailed
     | JobCompleted
     | JobCrashed
     | JobCancelled

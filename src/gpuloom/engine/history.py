@@ -23,10 +23,12 @@ from gpuloom.engine.events import (
     JobCompleted,
     JobCrashed,
     JobReported,
+    JobRescaled,
     JobStalled,
     JobStarted,
     JobStopped,
     PolicyReset,
+    RescaleFailed,
 )
 from gpuloom.engine.machine import Decision
 from gpuloom.gpus.grant import Grants
@@ -50,6 +52,8 @@ class What(StrEnum):
     GPU_LEFT = "gpu left"
     PROBED = "probed"
     STARTED = "started"
+    RESCALED = "rescaled"
+    RESCALE_FAILED = "rescale failed"
     REPORTED = "reported"
     STALLED = "stalled"
     STOPPED = "stopped"
@@ -171,6 +175,9 @@ class _Follower:
                 yield self._entry(What.POLICY_RESET, entry.at_s, entry.cause)
             case JobStarted() if entry.job_id == self.job_id:
                 yield self._started(entry)
+            case JobRescaled() | RescaleFailed() if entry.job_id == self.job_id:
+                what = What.RESCALED if isinstance(entry, JobRescaled) else What.RESCALE_FAILED
+                yield self._entry(what, entry.at_s, entry.cause)
             case JobStopped() | JobCrashed() | JobCancelled() | JobCompleted() if entry.job_id == self.job_id:
                 yield from self.last_report()
                 yield self._entry(_ENDS[type(entry)], entry.at_s, entry.cause, lasted_s=self._halt(entry.at_s))

@@ -27,6 +27,17 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Rescale:
+    """Have it go on with these grants, without leaving those that it keeps. Answer: JobRescaled or RescaleFailed.
+
+    Until then it has what it had, and the new ones are kept free for it.
+    """
+
+    job_id: str
+    grants: Grants
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """Take these steps, in order; every instance they destroy is empty. Answer: GpuCut or CutFailed."""
 
@@ -58,4 +69,4 @@ class GiveUp:
     cause: str
 
 
-Instruction = Start | Stop | Cut | Probe | WakeAt | GiveUp
+Instruction = Start | Stop | Rescale | Cut | Probe | WakeAt | GiveUp

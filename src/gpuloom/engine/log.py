@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple, get_args
 from zlib import crc32
 
+from gpuloom.contract.view import USUAL_COSTS, MoveCosts
 from gpuloom.engine.events import Event
 from gpuloom.engine.machine import Decision
 from gpuloom.engine.memory import difference
@@ -36,6 +37,9 @@ class Header:
     every_s: float | None = None
     cluster: tuple[DescribedGpu, ...] = ()
     """The same GPUs one by one. Of a version 1 log: what the words above mean; () if they are not understood."""
+
+    costs: MoveCosts = USUAL_COSTS
+    """What the policy is told of them."""
 
     def begins_on(self) -> Cluster:
         return as_cluster(self.cluster) if self.cluster else parse_cluster(self.gpus)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from math import ceil
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 from gpuloom.contract.plan import Plan
 from gpuloom.contract.policy import Policy
-from gpuloom.contract.view import GpuView, JobView, Phase, View
+from gpuloom.contract.view import USUAL_COSTS, GpuView, JobView, MoveCosts, Phase, View
 from gpuloom.engine.events import (
     CutFailed,
     Event,
@@ -31,18 +31,20 @@ from gpuloom.engine.events import (
     JobCompleted,
     JobCrashed,
     JobReported,
+    JobRescaled,
     JobStalled,
     JobStarted,
     JobStopped,
     PolicyReset,
+    RescaleFailed,
     Tick,
 )
 from gpuloom.engine.feasible import SHARE_TOLERANCE_PCT, why_infeasible
-from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
-from gpuloom.engine.state import State
+from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Rescale, Start, Stop, WakeAt
+from gpuloom.engine.state import Rescaling, State
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster, as_gpu
-from gpuloom.gpus.grant import Grant
+from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.steps import plan_steps
 
 
@@ -59,13 +61,17 @@ class _Ends(Enum):
 
 
 ENDED = _Ends.ENDED
-JobEvent = JobStarted | JobStopped | JobCompleted | JobCrashed | JobCancelled
+JobEvent = JobStarted | JobStopped | JobRescaled | RescaleFailed | JobCompleted | JobCrashed | JobCancelled
 
 # What each event makes of a job in each phase. A pair that is not here cannot happen and is refused.
 TRANSITIONS: dict[tuple[Phase, type[JobEvent]], Phase | _Ends] = {
     (Phase.STARTING, JobStarted): Phase.RUNNING,
     (Phase.STOPPING, JobStarted): Phase.STOPPING,  # it came up just before it was told to stop
     (Phase.STOPPING, JobStopped): Phase.WAITING,
+    (Phase.RUNNING, JobRescaled): Phase.RUNNING,
+    (Phase.STOPPING, JobRescaled): Phase.STOPPING,  # it had begun just before it was told to stop
+    (Phase.RUNNING, RescaleFailed): Phase.RUNNING,
+    (Phase.STOPPING, RescaleFailed): Phase.STOPPING,
     (Phase.STARTING, JobCompleted): ENDED,
     (Phase.RUNNING, JobCompleted): ENDED,
     (Phase.STOPPING, JobCompleted): ENDED,
@@ -98,9 +104,19 @@ class Decision:
 class Engine:
     """One brain for every body: the simulator's and the live ones'."""
 
-    def __init__(self, cluster: Cluster, policy: Policy, *, max_crashes: int = 3, max_failed_cuts: int = 3) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        *,
+        costs: MoveCosts = USUAL_COSTS,
+        max_crashes: int = 3,
+        max_failed_cuts: int = 3,
+    ) -> None:
         self.state = State(cluster)
         self.policy = policy
+        self.costs = costs
+        """What the policy is told of them."""
         self.max_crashes = max_crashes
         self.max_failed_cuts = max_failed_cuts
         self.decision: Decision | None = None
@@ -140,7 +156,7 @@ class Engine:
         matters = kind in MATTERS or (when.on_reports and kind is JobReported)
         if matters:
             state.changed = True
-        if matters if when.every_s is None else kind is Tick:
+        if matters if when.every_s is None else kind is Tick or (matters and when.on_events):
             self._wanted = event.cause
         return out
 
@@ -218,11 +234,15 @@ class Engine:
             if after is Phase.RUNNING:
                 first = event.at_s if job.first_start_s is None else job.first_start_s
                 state.enter(job, Phase.RUNNING, first_start_s=first)
-            return [probe for grant in job.held for probe in self._probe(grant.gpu)]
+            probes = [probe for grant in job.held for probe in self._probe(grant.gpu)]
+            late = after is Phase.RUNNING and job.held != job.grants  # it was planned elsewhere while it came up
+            return [*self._rescale(state.jobs[job.id]), *probes] if late else probes
         if isinstance(event, JobCancelled) and after is Phase.STOPPING:
             state.cancelled.add(job.id)
             state.plan_grants(job.id, ())
             return self._stop(state.jobs[job.id], save=False)
+        if isinstance(event, JobRescaled | RescaleFailed):
+            return self._rescaled(job, failed=isinstance(event, RescaleFailed))
         freed = [grant.gpu for grant in job.held]
         if after is ENDED or job.id in state.cancelled:
             state.forget(job.id)
@@ -236,6 +256,21 @@ class Engine:
         if isinstance(event, JobCrashed):
             return self._crashed(job.id, crashes, event.cause, freed)
         return self._close_gaps([*freed, *(grant.gpu for grant in job.grants)])
+
+    def _rescaled(self, job: JobView, *, failed: bool) -> list[Instruction]:
+        """It has what it was told to have; or it works on as before, and is stopped to be started on what it should."""
+        state = self.state
+        if job.id not in state.rescaling:
+            raise IllegalEvent(f"an answer of job {job.id}, which was not told to rescale")
+        change = state.rescaling[job.id]
+        if job.phase is Phase.STOPPING:
+            return []
+        has = change.before if failed else change.after
+        state.release(job)
+        state.occupy(job, has)
+        state.put(job._replace(held=has, rescales=job.rescales + (not failed)))
+        out = self._stop(state.jobs[job.id], save=True) if failed and job.grants != has else []
+        return out + self._close_gaps([grant.gpu for grant in (*job.held, *job.grants)])
 
     def _crashed(self, job_id: str, crashes: int, cause: str, freed: list[int]) -> list[Instruction]:
         state = self.state
@@ -300,14 +335,25 @@ class Engine:
         state, out = self.state, list[Instruction]()
         there = {job_id for device, jobs in state.held.items() if device[0] == gpu for job_id in jobs}
         for job_id in sorted(there | set(state.gpus[gpu].tenants), key=state.order.__getitem__):
-            if any(grant.gpu == gpu for grant in state.jobs[job_id].grants):
-                state.plan_grants(job_id, ())
             job = state.jobs[job_id]
-            if job_id in there and job.phase is not Phase.STOPPING:
+            rest = tuple([grant for grant in job.grants if grant.gpu != gpu])
+            shrinks = self._shrinks(job, gpu, rest)
+            if len(rest) < len(job.grants):
+                state.plan_grants(job_id, rest if shrinks else ())
+            job = state.jobs[job_id]
+            if shrinks:
+                out += self._rescale(job)
+            elif job_id in there and job.phase is not Phase.STOPPING:
                 out += self._stop(job, save=False)
         state.gpus[gpu] = GpuView(gpu, lost=True)
         state.idle.remove(state.cluster.node_of[gpu], gpu)
         return out
+
+    def _shrinks(self, job: JobView, gpu: int, rest: Grants) -> bool:
+        """It can go on without this GPU, with the workers that it has elsewhere."""
+        elsewhere = [grant for grant in job.held if grant.gpu != gpu]
+        fit = job.job.in_place and job.phase is Phase.RUNNING and job.id not in self.state.rescaling
+        return fit and len(rest) >= job.job.min_gpus and bool(elsewhere)
 
     # ---- asking the policy -------------------------------------------------------------------------------------
 
@@ -324,7 +370,7 @@ class Engine:
 
     def view(self, cause: str) -> View:
         state = self.state
-        return View(state.now_s, cause, state.cluster, self._jobs, self._waiting, self._gpus, state.idle)
+        return View(state.now_s, cause, state.cluster, self._jobs, self._waiting, self._gpus, state.idle, self.costs)
 
     def _take(self, decision: Decision) -> list[Instruction]:
         self.decision = decision
@@ -349,7 +395,8 @@ class Engine:
                 continue
             state.plan_grants(job_id, grants)
             touched.update((grant.gpu, None) for grant in (*job.grants, *grants))
-            if job.phase in (Phase.STARTING, Phase.RUNNING) and job.held != grants:
+            stays = bool(grants) and job.job.in_place
+            if job.phase in (Phase.STARTING, Phase.RUNNING) and job.held != grants and not stays:
                 out += self._stop(state.jobs[job_id], save=True)
         return out + self._close_gaps([*touched, *plan.probes])
 
@@ -367,7 +414,7 @@ class Engine:
     # ---- closing the gap between plan and world ----------------------------------------------------------------
 
     def _close_gaps(self, gpus: Iterable[int]) -> list[Instruction]:
-        """Cut what can be cut on these GPUs, start who can be started there, measure who is to be measured."""
+        """Cut what can be cut on these GPUs, start or resize who can be there, measure who is to be measured."""
         state, out = self.state, list[Instruction]()
         tenants: dict[str, None] = {}
         touched = dict.fromkeys(gpus)
@@ -380,6 +427,8 @@ class Engine:
             job = state.jobs[job_id]
             if job.phase is Phase.WAITING and all(map(self._is_free, job.grants)):
                 out.append(self._start(job))
+            elif job.phase is Phase.RUNNING and job.held != job.grants:
+                out += self._rescale(job)
         for index in touched:
             if state.gpus[index].probe_wanted:
                 out += self._probe(index)
@@ -400,6 +449,31 @@ class Engine:
         self.state.occupy(job, job.grants)
         self.state.enter(job, Phase.STARTING, held=job.grants, starts=job.starts + 1)
         return Start(job.job.id, job.grants, resume=job.starts > 0)
+
+    def _rescale(self, job: JobView) -> list[Instruction]:
+        """Lead a running job towards its grants in place.
+
+        Nobody waits for each other in a circle: what a job is not to keep it gives up at once, before it has all that
+        it is to get. One that could keep nothing leaves.
+        """
+        state = self.state
+        if job.id in state.rescaling:
+            return []
+        mine = {grant.device for grant in job.held}
+        kept = tuple([grant for grant in job.grants if grant.device in mine])
+        if all(grant.device in mine or self._is_free(grant) for grant in job.grants):
+            target = job.grants
+        elif len(kept) == len(mine):
+            return []  # it works on with all that it has, until there is room for the rest
+        elif len(kept) >= job.job.min_gpus:
+            target = kept
+        else:
+            return self._stop(job, save=True)
+        come = tuple([grant for grant in target if grant.device not in mine])
+        state.occupy(job, come)
+        state.put(job._replace(held=(*job.held, *come)))
+        state.rescaling[job.id] = Rescaling(job.held, target)
+        return [Rescale(job.id, target)]
 
     def _is_free(self, grant: Grant) -> bool:
         """Is the device there, and is enough of it unoccupied at this moment?"""
@@ -436,6 +510,6 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], list[Instruction]]] = {
     GpuJoined: Engine._joined,
     GpuLeft: Engine._left,
     GpuProbed: Engine._probed,
-    **dict.fromkeys((JobStarted, JobStopped, JobCompleted, JobCrashed, JobCancelled), Engine._apply_to_job),
+    **dict.fromkeys(get_args(JobEvent), Engine._apply_to_job),
     **dict.fromkeys((GpuCut, CutFailed, GpuLost, GpuRestored), Engine._apply_to_gpu),
 }

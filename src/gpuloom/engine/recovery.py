@@ -51,7 +51,7 @@ def recover(lines: Iterable[str], name: str, policy_of: MakePolicy, cluster: Clu
     header, turns = read_turns(lines, name)
     if cluster is None or header.cluster:
         cluster = header.begins_on()
-    engine = Engine(cluster, policy_of(header, cluster))
+    engine = Engine(cluster, policy_of(header, cluster), costs=header.costs)
     remembered, last = _Remembered(), 0
     for turn in turns:
         _follow(engine, turn, name)

@@ -1,11 +1,16 @@
 """Everything the engine knows, and the few ways in which it changes. No decisions here."""
 
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuloom.contract.view import GpuView, JobView, Phase
 from gpuloom.gpus.cluster import Cluster, Gpu, IdleGpus
 from gpuloom.gpus.grant import Device, Grants
+
+
+class Rescaling(NamedTuple):
+    before: Grants
+    after: Grants
 
 
 class State:
@@ -22,6 +27,8 @@ class State:
         """Share of each device that each job occupies at this moment."""
         self.left: set[int] = set()
         """GPUs that are lost for good."""
+        self.rescaling: dict[str, Rescaling] = {}
+        """Jobs that were told to go on with other grants and have not answered. They hold those of before and after."""
         self.cancelled: set[str] = set()
         """Jobs that are told to stop and will not come back. They wait for nothing."""
         self.arrivals = 0
@@ -82,6 +89,7 @@ class State:
 
     def release(self, job: JobView) -> None:
         """Its processes are gone from what it held."""
+        self.rescaling.pop(job.job.id, None)
         for grant in job.held:
             on_device = self.held[grant.device]
             del on_device[job.job.id]

@@ -1,4 +1,4 @@
-"""Policies by name: `whole-fifo`, `static:3,2,2` (name:argument), or one's own as `path/to/file.py:Class`."""
+"""Policies by name: `whole-fifo`, `static:3,2,2` (name:argument), or one's own as `path/to/file.py:Class[:arg]`."""
 
 import importlib
 import importlib.util
@@ -35,8 +35,9 @@ def make_policy(name: str, cluster: Cluster, seed: int = 0) -> Policy:
     """A fresh policy. Its class is called with (cluster, seed, argument)."""
     head, _, arg = name.partition(":")
     if head.endswith(".py"):
-        kind = _from_file(Path(head), arg)
-        return _checked(kind, head, cluster, seed)
+        class_name, _, arg = arg.partition(":")
+        kind = _from_file(Path(head), class_name)
+        return _checked(kind, head, cluster, seed, arg)
     if head not in POLICIES:
         known = [*POLICIES, "best-static"]
         close = get_close_matches(head, known, 1)
@@ -49,10 +50,10 @@ def make_policy(name: str, cluster: Cluster, seed: int = 0) -> Policy:
     return cast(Policy, kind(cluster, seed, arg) if arg else kind(cluster, seed))
 
 
-def _checked(kind: type, file: str, cluster: Cluster, seed: int) -> Policy:
+def _checked(kind: type, file: str, cluster: Cluster, seed: int, arg: str) -> Policy:
     """A user's policy; what is wrong with it is said before it is asked anything."""
     try:
-        policy = kind(cluster, seed, "")
+        policy = kind(cluster, seed, arg)
     except TypeError as error:
         raise InputError(f"policy {file}: {kind.__name__}(cluster, seed, arg) fails: {error}") from error
     lacks = [name for name in ("when", "told", "decide") if not hasattr(policy, name)]

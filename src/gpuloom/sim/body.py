@@ -22,11 +22,12 @@ from gpuloom.engine.events import (
     JobCompleted,
     JobCrashed,
     JobReported,
+    JobRescaled,
     JobStarted,
     JobStopped,
     Tick,
 )
-from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
+from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Rescale, Start, Stop, WakeAt
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.steps import apply_step
@@ -60,6 +61,10 @@ class RunningJob:
     """Others may sit on one of its devices too."""
     version: int = 0
     """Raised whenever what was scheduled for the job no longer holds."""
+    has_worked: bool = False
+    """Since when there is something to be resumed."""
+    reporting: bool = False
+    """Its next steady report is on the agenda."""
 
 
 class Watcher:
@@ -154,6 +159,8 @@ class VirtualBody:
                 self._start(instruction)
             case Stop():
                 self._stop(self.jobs[instruction.job_id], save=instruction.save)
+            case Rescale():
+                self._rescale(self.jobs[instruction.job_id], instruction.grants)
             case Cut():
                 self._cut(instruction)
             case Probe():
@@ -168,7 +175,7 @@ class VirtualBody:
         job.grants = start.grants
         job.shared = any(grant.share_pct < 100 for grant in start.grants)
         job.version += 1
-        delay_s = self.world.start_s(job.entry, start.resume)
+        delay_s = self.world.start_s(job.entry, start.resume and job.has_worked)
         if job.shared:
             delay_s += self.costs.mps_start_s
         self._at(self.now_s + delay_s, BEFORE_TICK, partial(self._begin, job, job.version))
@@ -177,12 +184,45 @@ class VirtualBody:
         if job.version != version:
             return  # stopped before it came up
         job_id = job.entry.job.id
-        job.working = True
+        job.working = job.has_worked = True
         report = job.run.start(self.now_s, job.grants)
         self._tell(JobStarted(self.now_s, "processes are up", job_id))
         self._report(job_id, report)
         if job.version == version:
-            self._enter_neighbourhood(job)
+            self._set_to_work(job)
+
+    def _set_to_work(self, job: RunningJob) -> None:
+        job.done -= job.run.tried()
+        self._enter_neighbourhood(job)
+        if self.world.report_every_s is not None and not job.reporting:
+            job.reporting = True
+            self._at(self.now_s + self.world.report_every_s, BEFORE_TICK, partial(self._report_again, job))
+
+    def _report_again(self, job: RunningJob) -> None:
+        """At steady intervals for as long as it works."""
+        job.reporting = job.working
+        if job.working and self.world.report_every_s is not None:
+            self._at(self.now_s + self.world.report_every_s, BEFORE_TICK, partial(self._report_again, job))
+            done = job.done + job.rate * (self.now_s - job.since_s)
+            self._report(job.entry.job.id, job.run.report(self.now_s, done))
+
+    def _rescale(self, job: RunningJob, grants: Grants) -> None:
+        """It stands still for a moment, and goes on with the new grants. Another batch alone costs nothing."""
+        moved = [grant.device for grant in grants] != [grant.device for grant in job.grants]
+        self._halt(job, save=True)
+        job.grants = grants
+        delay_s = self.costs.rescale_s or 0.0 if moved else 0.0
+        self._at(self.now_s + delay_s, BEFORE_TICK, partial(self._go_on, job, job.version))
+
+    def _go_on(self, job: RunningJob, version: int) -> None:
+        if job.version != version:
+            return
+        job.working = True
+        report = job.run.start(self.now_s, job.grants)
+        self._tell(JobRescaled(self.now_s, "goes on", job.entry.job.id))
+        self._report(job.entry.job.id, report)
+        if job.version == version:
+            self._set_to_work(job)
 
     def _report(self, job_id: str, report: Report | None) -> None:
         if report is not None:
@@ -321,6 +361,7 @@ class VirtualBody:
             del self.jobs[job_id]
             self._tell(JobCompleted(self.now_s, "done", job_id))
         elif job.version == version:
+            job.done -= job.run.tried()
             self._rerate(job)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
+from gpuloom.contract.view import MoveCosts
 from gpuloom.errors import InputError
 from gpuloom.work.source import MAX_SECONDS
 
@@ -13,6 +14,8 @@ class Costs:
     """First start of a job's processes."""
     restart_s: float | None = None
     """Start from a checkpoint; None takes the measured figure of the workload, or `start_s` where there is none."""
+    rescale_s: float | None = None
+    """Another number of GPUs in place; None: elastic jobs cannot, they are stopped and started again."""
     checkpoint_s: float = 0.0
     """Saving before a stop. Zero in MISO's accounting, which counts it within the restart."""
     cut_s: float = 4.0
@@ -23,6 +26,11 @@ class Costs:
     """Starting the MPS daemon for a job that gets a share of a device."""
     probe_s: float = 30.0
     """Measuring the jobs of one GPU under MPS: three levels of 10 s."""
+
+    def told(self) -> MoveCosts:
+        """As a scheduler is told them."""
+        resume_s = self.start_s if self.restart_s is None else self.restart_s
+        return MoveCosts(self.start_s, resume_s, resume_s if self.rescale_s is None else self.rescale_s)
 
 
 def with_overrides(costs: Costs, overrides: Sequence[str]) -> Costs:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import exp
 from pathlib import Path
 from random import Random
 
@@ -28,6 +29,7 @@ POLLUX_COSTS = Costs(start_s=30.0, restart_s=30.0)
 """What Pollux's simulator charges whenever a job's GPUs change (OSDI'21 artifact)."""
 
 MOST_WRONG = 1000.0
+MOST_JITTER = 3.0
 
 LEAST_EVERY_S = 0.01
 """Asking more often would ask of nothing but rounding errors."""
@@ -51,6 +53,10 @@ class Inputs:
     """Owners guess how long their jobs are, off by up to this factor."""
     costs: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    load: float = 1.0
+    """Jobs arrive so many times as fast as the trace says."""
+    length_jitter: float = 0.0
+    """Elastic jobs train longer or shorter than measured, by a lognormal factor with this sigma."""
 
 
 def load(inputs: Inputs, seed: int) -> Scenario:
@@ -68,13 +74,15 @@ def load(inputs: Inputs, seed: int) -> Scenario:
     if every_s is not None and not LEAST_EVERY_S <= every_s <= MAX_SECONDS:
         raise InputError(f"--every {every_s:g}: expected from {LEAST_EVERY_S:g} to {MAX_SECONDS:g} seconds")
     check_crashes(inputs.faults, {entry.job.id for entry in trace.jobs})
+    costs = with_overrides(POLLUX_COSTS if kind == "pollux" else Costs(), inputs.costs)
+    jobs = trace.jobs if inputs.guesses is None else _guessed(trace.jobs, inputs.guesses, seed)
     return Scenario(
-        trace.jobs if inputs.guesses is None else _guessed(trace.jobs, inputs.guesses, seed),
+        _jittered(_pressed(jobs, inputs.load, in_place=costs.rescale_s is not None), inputs.length_jitter, seed),
         inputs.gpus,
         figures=figures,
         tables=tables,
         probers=_probers(inputs, kind, figures),
-        costs=with_overrides(POLLUX_COSTS if kind == "pollux" else Costs(), inputs.costs),
+        costs=costs,
         every_s=every_s,
         faults=parse_faults(inputs.faults, cluster),
         skipped=trace.skipped,
@@ -113,6 +121,35 @@ def _guessed(jobs: Sequence[TraceJob], factor: float, seed: int) -> list[TraceJo
         entry if entry.length_s is None else replace(entry, job=replace(entry.job, estimate_s=entry.length_s * wrong))
         for entry, wrong in zip(jobs, off, strict=True)
     ]
+
+
+def _pressed(jobs: Sequence[TraceJob], load: float, *, in_place: bool) -> Sequence[TraceJob]:
+    """The same jobs, arriving faster or slower; elastic ones resized in place, where there is a cost of that."""
+    if not 1 / MOST_WRONG <= load <= MOST_WRONG:
+        raise InputError(f"load {load:g}: expected a factor from {1 / MOST_WRONG:g} to {MOST_WRONG:g}")
+    if load == 1.0 and not in_place:
+        return jobs
+    return [
+        replace(
+            entry,
+            job=replace(
+                entry.job,
+                submit_s=entry.job.submit_s / load,
+                in_place=in_place and entry.job.kind is Kind.ELASTIC,
+            ),
+        )
+        for entry in jobs
+    ]
+
+
+def _jittered(jobs: Sequence[TraceJob], sigma: float, seed: int) -> Sequence[TraceJob]:
+    """Work scaled by a lognormal factor of mean 1, one for each job."""
+    if not 0 <= sigma <= MOST_JITTER:
+        raise InputError(f"length jitter {sigma:g}: expected a sigma from 0 to {MOST_JITTER:g}")
+    if sigma == 0:
+        return jobs
+    dice = Random(seed)
+    return [replace(entry, stretch=exp(dice.gauss(-(sigma**2) / 2, sigma))) for entry in jobs]
 
 
 def _probers(inputs: Inputs, kind: str, figures: Figures | None) -> Callable[[int], Prober]:

@@ -15,7 +15,7 @@ from gpuloom.engine.events import (
     JobStarted,
     JobStopped,
 )
-from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Start, Stop
+from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Rescale, Start, Stop
 from gpuloom.engine.machine import Engine
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.fragmentation import fragmentation
@@ -52,6 +52,7 @@ class Summary:
     repartitions: int
     checkpoints: int
     restarts: int
+    rescales: int
     fragmentation: float
     plans_rejected: int
 
@@ -92,7 +93,7 @@ class Metrics(Watcher):
         """What the curves are at now."""
         self._last_end_s = 0.0
         self._work_s = 0.0
-        self._cuts = self._checkpoints = self._restarts = self._jobs = self._given_up = 0
+        self._cuts = self._checkpoints = self._restarts = self._rescales = self._jobs = self._given_up = 0
         self.outcomes = Outcomes()
 
     # ---- watching ----------------------------------------------------------------------------------------------
@@ -155,6 +156,8 @@ class Metrics(Watcher):
                 self._update_levels()
         elif isinstance(instruction, Stop):
             self._checkpoints += instruction.save
+        elif isinstance(instruction, Rescale):
+            self._rescales += 1
         elif isinstance(instruction, Cut):
             self._cuts += 1
         elif isinstance(instruction, GiveUp):
@@ -204,6 +207,7 @@ class Metrics(Watcher):
             repartitions=self._cuts,
             checkpoints=self._checkpoints,
             restarts=self._restarts,
+            rescales=self._rescales,
             fragmentation=curves.totals[FRAGMENTATION] / makespan_s if makespan_s else 0.0,
             plans_rejected=self._engine.state.plans_rejected,
         )

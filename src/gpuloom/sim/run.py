@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import TextIO
 
 from gpuloom.contract.policy import Policy
+from gpuloom.contract.view import USUAL_COSTS
 from gpuloom.engine.events import Event
 from gpuloom.engine.feasible import describe, why_too_large
 from gpuloom.engine.log import Header, Scribe, header_line
@@ -57,14 +58,16 @@ def simulate(
     began = perf_counter()
     brain = build_policy(policy, cluster, seed, scenario.every_s)
     world = make_world(scenario, cluster, brain, seed)
-    engine = Engine(cluster, brain)
+    costs = scenario.costs.told() if scenario.tables is not None else USUAL_COSTS
+    engine = Engine(cluster, brain, costs=costs)
     metrics = Metrics(engine, world)
     watchers: list[Watcher] = [metrics]
     lines = Timeline(cluster) if timeline else None
     if lines is not None:
         watchers.append(lines)
     if log is not None:
-        log.write(header_line(Header(scenario.gpus, policy, seed, scenario.every_s, describe_cluster(cluster))))
+        header = Header(scenario.gpus, policy, seed, scenario.every_s, describe_cluster(cluster), costs)
+        log.write(header_line(header))
         watchers.append(LogWriter(log))
     body = VirtualBody(engine, world, scenario.costs, watchers, scenario.faults)
     body.run(_counted(scenario.trace, metrics), on_progress)

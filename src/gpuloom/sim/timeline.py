@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuloom.engine.events import CutFailed, Event, GpuCut, GpuLost, JobCompleted, JobCrashed, JobStarted, JobStopped
-from gpuloom.engine.instructions import Cut, Instruction, Start, Stop
+from gpuloom.engine.instructions import Cut, Instruction, Rescale, Start, Stop
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.sim.body import Watcher
@@ -55,6 +55,8 @@ class Timeline(Watcher):
     def instruction(self, at_s: float, instruction: Instruction) -> None:
         if isinstance(instruction, Start):
             self._turn(at_s, instruction.job_id, "starting", instruction.grants)
+        elif isinstance(instruction, Rescale):
+            self._turn(at_s, instruction.job_id, "running", instruction.grants)
         elif isinstance(instruction, Stop):
             self._turn(at_s, instruction.job_id, "stopping")
         elif isinstance(instruction, Cut):

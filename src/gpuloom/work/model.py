@@ -16,7 +16,7 @@ class Kind(StrEnum):
     SLICEABLE = "sliceable"
     """One GPU or any part of it that has the memory."""
     ELASTIC = "elastic"
-    """Between `min_gpus` and `max_gpus` whole GPUs, and may change while it runs."""
+    """Between `min_gpus` and `max_gpus` whole GPUs, and may change between two starts or, `in_place`, while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,20 @@ class Job:
     """The owner's guess of its length on the GPUs it asks for."""
     command: tuple[str, ...] = ()
     host: HostNeeds = NO_HOST_NEEDS
+    in_place: bool = False
+    """An elastic job that takes another number of GPUs or another batch without leaving those it keeps."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
-        """As a log writes it: without host needs where there are none, so that its lines stay what they were."""
+        """As a log writes it: without what old ones do not know, where there is none, so that lines stay what they were."""
         from pydantic_core import core_schema
 
         def written(job: Job, fields: Any) -> Any:
             row = fields(job)
             if job.host == NO_HOST_NEEDS:
                 row.pop("host", None)
+            if not job.in_place:
+                row.pop("in_place", None)
             return row
 
         schema = handler(source)
@@ -124,3 +128,5 @@ class TraceJob:
     """Seconds alone on what it asks for; None where the measured tables of its workload decide."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns of the original trace that a report may group by (cluster, user)."""
+    stretch: float = 1.0
+    """How much longer or shorter it trains than the measured tables of its workload say."""

@@ -40,6 +40,12 @@ def split_batch(batch: int, replicas: int, limits: BatchLimits, *, always_accumu
     return capped(LocalBatch(ceil(local / (accumulation + 1)), accumulation), replicas, limits)
 
 
+def batches_of(limits: BatchLimits, replicas: int) -> list[int]:
+    """The global batches that are tried for so many replicas."""
+    least = min(max(limits.init_batch, limits.min_local * replicas), limits.max_batch)
+    return [ceil(batch - NEAR_ZERO) for batch in np.geomspace(least, limits.max_batch, CANDIDATES)]
+
+
 def capped(local: LocalBatch, replicas: int, limits: BatchLimits) -> LocalBatch:
     """The same split, with so many samples that the global batch stays within its limit."""
     most = limits.max_batch // (replicas * (local.accumulation + 1))

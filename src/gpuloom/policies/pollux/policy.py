@@ -2,7 +2,7 @@
 
 Each job's agent reports what it has learned; the policy turns that into the speed-up over a fair share for every number
 of GPUs, within a node or across nodes. Maximised is the power mean (exponent -1) of the speed-ups, a job that would be
-moved being discounted by the restarts it has had. Constants are the published ones.
+moved being discounted by the restarts it has had, at what they cost here. Other constants are the published ones.
 """
 
 from base64 import b64decode, b64encode
@@ -27,7 +27,6 @@ from gpuloom.policies.pollux.search import MEMBERS, Bytes, Problem, Search, padd
 from gpuloom.work.model import Kind
 
 ROUND_S = 60.0
-RESTART_S = 30.0
 NEVER_ZERO = 1e-3
 """Added to every scaled speed-up, so that a job without GPUs costs much, but not everything."""
 
@@ -73,7 +72,7 @@ class Pollux(Policy):
         capacity = np.zeros(self._width, dtype=np.uint8)
         for gpu in view.gpus.values():
             capacity[self._column[gpu.gpu]] += not gpu.lost
-        costs = _costs(view.now_s, jobs, speedups * (len(view.cluster.nodes) / gpus))
+        costs = _costs(view, jobs, speedups * (len(view.cluster.nodes) / gpus))
         found = Search(Problem(now, capacity, limits, costs, speedups), self._ancestors(jobs), self._rng)
         found.run()
         self._population = {job.id: rows for job, rows in zip(jobs, found.population, strict=True)}
@@ -197,10 +196,12 @@ def _max_replicas(job: JobView) -> int:
     return max(min(most, job.job.max_gpus), job.job.min_gpus)
 
 
-def _costs(now_s: float, jobs: list[JobView], speedups: Floats) -> Floats:
+def _costs(view: View, jobs: list[JobView], speedups: Floats) -> Floats:
     """Reciprocals of the scaled speed-ups, left alone and moved: the smallest sum is the largest power mean (-1)."""
-    age_s = np.array([now_s - job.job.submit_s for job in jobs])
+    age_s = np.array([view.now_s - job.job.submit_s for job in jobs])
     restarts = np.array([max(job.starts - 1, 0) for job in jobs])
-    moved = np.maximum(age_s - RESTART_S * restarts, 0.0) / (age_s + RESTART_S)
+    lost_s = view.costs.resume_s * restarts + view.costs.resize_s * np.array([job.rescales for job in jobs])
+    again_s = np.array([view.costs.of_change(job.job.in_place) for job in jobs])
+    moved = np.maximum(age_s - lost_s, 0.0) / (age_s + again_s)
     factor = np.stack([np.ones(len(jobs)), moved], axis=1)
     return np.asarray(1.0 / (speedups[:, None] * factor[:, :, None, None] + NEVER_ZERO))

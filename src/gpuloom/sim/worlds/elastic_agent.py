@@ -43,6 +43,9 @@ class Agent:
         most = max(observation.replicas for observation in evidence)
         self.model = GoodputModel(self._fits.of(evidence), grad_sqr, grad_var, self.limits, most, self.max_replicas)
 
+    def has_seen(self, nodes: int, replicas: int, local: LocalBatch) -> bool:
+        return (nodes, replicas, local.samples) in self._seen
+
     def choose(self, nodes: int, replicas: int) -> LocalBatch:
         """The batch with the best predicted goodput; before anything is known, the smallest that is allowed."""
         if self.model is None:

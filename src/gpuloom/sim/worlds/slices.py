@@ -30,6 +30,7 @@ SpeedCurve = tuple[tuple[float, float], ...]
 
 class SliceWorld:
     quantum_s: float | None = None
+    report_every_s: float | None = None
 
     def __init__(self, figures: Figures, cluster: Cluster, costs: Costs, make_prober: Callable[[], Prober]) -> None:
         self._make_prober = make_prober
@@ -138,6 +139,12 @@ class SliceRun:
 
     def rewind(self, done: float) -> None:
         """Its only mark is its end: there is nothing to go back to."""
+
+    def report(self, now_s: float, done: float) -> Report | None:  # noqa: ARG002 - it has nothing to say
+        return None
+
+    def tried(self) -> float:
+        return 0.0
 
 
 def _curve(speeds: Mapping[str, float]) -> SpeedCurve:

@@ -31,10 +31,19 @@ class JobRun(Protocol):
     def rewind(self, done: float) -> None:
         """Whatever it did beyond this amount of work is lost."""
 
+    def report(self, now_s: float, done: float) -> Report | None:
+        """What it tells between two marks, with so much work done. Asked for only where `report_every_s` says so."""
+
+    def tried(self) -> float:
+        """Work that it would have done, had it not tried out other batches first, at its last start or mark."""
+
 
 class World(Protocol):
     quantum_s: float | None
     """Marks are reached at whole multiples of this (rounded half to even); None for exact times."""
+
+    report_every_s: float | None
+    """Working jobs report so often, besides at marks; None: never."""
 
     def admit(self, entry: TraceJob) -> JobRun: ...
 
