@@ -123,3 +123,5 @@ class View:
     idle: IdleGpus
     """GPUs that nobody is planned on. Take from `idle.copy()`."""
     costs: MoveCosts = USUAL_COSTS
+    finished: tuple[JobView, ...] = ()
+    """Jobs that completed since the policy was last asked, as they were then, in order."""

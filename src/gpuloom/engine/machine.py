@@ -166,6 +166,7 @@ class Engine:
         if cause is None:
             return self._wake()
         plan = self.policy.decide(self.view(cause))
+        self.state.finished.clear()
         if not isinstance(plan, Plan):
             raise InputError(f"policy {type(self.policy).__name__}: decide returned {type(plan).__name__}, not a Plan")
         if not (plan.grants or plan.layouts or plan.probes or plan.reasons):
@@ -174,7 +175,8 @@ class Engine:
 
     def follow(self, decision: Decision | None) -> list[Instruction]:
         """End the turn as `decide` does, but with what was decided before: nobody is asked."""
-        self._reason_to_ask()
+        if self._reason_to_ask() is not None:
+            self.state.finished.clear()
         if decision is None:
             return self._wake()
         if decision.rejected is None:
@@ -246,7 +248,9 @@ class Engine:
         freed = [grant.gpu for grant in job.held]
         if after is ENDED or job.id in state.cancelled:
             state.forget(job.id)
-            state.completed += isinstance(event, JobCompleted)
+            if isinstance(event, JobCompleted):
+                state.completed += 1
+                state.finished.append(job)
             state.given_up += not isinstance(event, JobCompleted)
             give_up = [] if isinstance(event, JobCompleted) else [GiveUp(job.id, event.cause)]
             return [*give_up, *self._close_gaps(freed)]
@@ -370,7 +374,8 @@ class Engine:
 
     def view(self, cause: str) -> View:
         state = self.state
-        return View(state.now_s, cause, state.cluster, self._jobs, self._waiting, self._gpus, state.idle, self.costs)
+        jobs, gpus = (self._jobs, self._waiting), (self._gpus, state.idle)
+        return View(state.now_s, cause, state.cluster, *jobs, *gpus, self.costs, tuple(state.finished))
 
     def _take(self, decision: Decision) -> list[Instruction]:
         self.decision = decision

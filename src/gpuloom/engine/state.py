@@ -38,6 +38,8 @@ class State:
         self.last_tick_s: float | None = None
         self.changed = False
         """Something that matters has happened since the policy was last asked."""
+        self.finished: list[JobView] = []
+        """Who completed since the policy was last asked."""
         self.completed = 0
         self.given_up = 0
         self.plans_accepted = 0

@@ -74,7 +74,7 @@ class Job:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
-        """As a log writes it: without what old ones do not know, where there is none, so that lines stay what they were."""
+        """As a log writes it: without what old ones do not know, where there is none: lines stay what they were."""
         from pydantic_core import core_schema
 
         def written(job: Job, fields: Any) -> Any:
