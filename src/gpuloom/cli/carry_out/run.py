@@ -94,6 +94,7 @@ def run(
 
 def _carry_out(asked: "Wish | None", store: "Store", here: str, timing: Sequence[str], plain: bool) -> "Result":
     """What is asked for, or the run that the store holds; `here` is where its jobs run."""
+    from gpuloom.cli.carry_out.run_lines import Words
     from gpuloom.cli.carry_out.run_table import shown
     from gpuloom.cli.threads import as_given_for_others
     from gpuloom.gpus.host.cutter import cutter_of
@@ -107,7 +108,11 @@ def _carry_out(asked: "Wish | None", store: "Store", here: str, timing: Sequence
     before, wish = store.run(), asked or _as_before(store)
     times = with_changes(Timing() if before is None else begun_timing(before.timing), timing)
     predict = by_time if wish.devices else trained
-    with cutter_of(wish.devices) as cutter, shown(plain) as show, _interruptible(show.later) as on_body:
+    with (
+        cutter_of(wish.devices) as cutter,
+        shown(plain, Words(wish.pace, cutter.noun)) as show,
+        _interruptible(show.later) as on_body,
+    ):
         settings = Settings(times, here, predict, show.event, show.notice, show.look)
         return run_jobs(wish, store, cutter, settings, on_body)
 
