@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import termios
@@ -24,9 +25,11 @@ COLOURED = re.compile(r"\x1b\[(?:\d+;)*[349]\d(?:;\d+)*m")
 
 
 class Terminal:
-    """A runner whose standard error is a terminal of this width; standard output stays a pipe."""
+    """A runner whose standard error is a terminal of this width; standard output stays a pipe, unless `both`."""
 
-    def __init__(self, shop: Shop, columns: int, policy: str = "whole-fifo", **environment: str) -> None:
+    def __init__(
+        self, shop: Shop, columns: int, policy: str = "whole-fifo", both: bool = False, **environment: str
+    ) -> None:
         self.master, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         plain = {name: value for name, value in shop.hardware.environment.items() if name not in ENVIRONMENT}
@@ -34,7 +37,7 @@ class Terminal:
             shop.command_line(policy),
             env=plain | {"TERM": "xterm-256color"} | environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=end if both else subprocess.PIPE,
             stderr=end,
             text=True,
         )
@@ -149,6 +152,21 @@ def test_a_terminal_that_goes_away_does_not_end_the_run(shop: Shop) -> None:
     os.close(terminal.master)
     out, _ = terminal.runner.communicate(timeout=PATIENCE_S)
     assert (terminal.runner.returncode, json.loads(out)["jobs"][0]["state"]) == (0, "completed")
+    assert (shop.folder / "page.html").exists()
+    shop.check_left_as_found()
+
+
+@pytest.mark.parametrize("output", ["json", "table", "csv"])
+def test_a_terminal_that_hangs_up_interrupts_the_run(shop: Shop, output: str) -> None:
+    """Nobody reads the answer any more: that is no error of the run."""
+    shop.hardware.install(UNCUT)
+    shop.job("a", steps=100_000)
+    shop.options = ["--output", output, "--report", str(shop.folder / "page.html")]
+    terminal = Terminal(shop, 100, both=True)
+    terminal.read("running")
+    os.close(terminal.master)
+    terminal.runner.send_signal(signal.SIGHUP)  # as the kernel does to whoever has it as its controlling terminal
+    assert terminal.runner.wait(PATIENCE_S) == 130
     assert (shop.folder / "page.html").exists()
     shop.check_left_as_found()
 
