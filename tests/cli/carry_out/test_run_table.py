@@ -13,7 +13,10 @@ from select import select
 
 import pytest
 
+from gpuloom.cli.carry_out.run_lines import Words
 from gpuloom.cli.carry_out.run_table import JobRow, Speed, jobs_part
+from gpuloom.engine.events import GpuCut, Tick
+from gpuloom.gpus.model import Instance
 from tests.live.shop import PATIENCE_S, Shop, interrupt, until
 
 UNCUT = "A100-40GB+resets"
@@ -184,6 +187,13 @@ def test_wrong_input_is_said_and_no_table_is_drawn(shop: Shop) -> None:
 
 
 # ---- without a terminal ----------------------------------------------------------------------------------------------
+
+
+def test_lines_tell_real_seconds_and_call_a_device_what_it_is() -> None:
+    cut = GpuCut(120.0, "cut", 1, (Instance(4, "3c"),))
+    assert Words(5.0, "device").line_of(cut) == "     24.0 s  GpuCut        device 1 3c@4: cut"
+    assert Words(1.0, "GPU").line_of(cut) == "    120.0 s  GpuCut        GPU 1 3c@4: cut"
+    assert Words(5.0, "GPU").line_of(Tick(1.0, "tick")) is None
 
 
 def test_a_speed_is_that_of_the_last_seconds() -> None:
