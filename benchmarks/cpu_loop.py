@@ -3,6 +3,7 @@
     python benchmarks/cpu_loop.py --part miso --runs 3
     python benchmarks/cpu_loop.py --part shares --rounds 20
     python benchmarks/cpu_loop.py --part memory
+    python benchmarks/cpu_loop.py --part periods --rounds 5
 
 miso    20 jobs of the four kinds of examples/small_training.py, the same for every policy, submitted over time. Every
         policy runs once before any runs again, and each run begins with another. Beside completion times: what probes
@@ -10,6 +11,7 @@ miso    20 jobs of the four kinds of examples/small_training.py, the same for ev
         on the whole device, which is measured before. A run that fails is listed, and its policy has no mean then.
 shares  is a share what it is called, alone and with busy neighbours? See cpu_shares.py
 memory  a job that takes more than its instance has is killed; its neighbours go on
+periods how much of what a quota promises is had with shorter and longer periods? See cpu_periods.py
 
 Times are real seconds. The runs count `--pace` seconds in each, because policies' constants are for jobs of minutes.
 Needs what `gpuloom run --device cpu` needs, and a machine that does nothing else.
@@ -30,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from cpu_periods import measure_periods
 from cpu_shares import GPULOOM, measure_shares
 from gpuloom.engine.events import Event, GpuCut, GpuProbed, JobCrashed, JobReported, JobStarted, JobStopped
 from gpuloom.engine.log import Header, read
@@ -368,7 +371,11 @@ def shares(arguments: argparse.Namespace) -> dict[str, object]:
     return measure_shares(arguments.device, arguments.rounds, arguments.seconds)
 
 
-PARTS = {"miso": compare, "shares": shares, "memory": out_of_memory}
+def periods(arguments: argparse.Namespace) -> dict[str, object]:
+    return measure_periods(arguments.rounds, arguments.seconds, arguments.seed)
+
+
+PARTS = {"miso": compare, "shares": shares, "memory": out_of_memory, "periods": periods}
 
 
 def main() -> None:
@@ -376,13 +383,13 @@ def main() -> None:
     options.add_argument("--part", choices=[*PARTS, "all"], default="all")
     options.add_argument("--device", default="cpu")
     options.add_argument("--pace", type=float, default=10.0)
-    options.add_argument("--seed", type=int, default=1, help="of the mix and of its trainings")
+    options.add_argument("--seed", type=int, default=1, help="of the mix, its trainings, the order of periods")
     options.add_argument("--scale", type=float, default=1.0, help="of all lengths and gaps between jobs")
     options.add_argument("--jobs", type=int, default=20)
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--policies", default=" ".join(POLICIES), help="separated by blanks")
-    options.add_argument("--rounds", type=int, default=20, help="of shares")
-    options.add_argument("--seconds", type=float, default=1.0, help="of shares: of each measurement")
+    options.add_argument("--rounds", type=int, default=20, help="of shares and periods")
+    options.add_argument("--seconds", type=float, default=1.0, help="of shares and periods: of each measurement")
     arguments = options.parse_args()
     chosen = [*PARTS] if arguments.part == "all" else [arguments.part]
     print(json.dumps({part: PARTS[part](arguments) for part in chosen}, indent=2))

@@ -116,8 +116,8 @@ def _measure(
 ) -> Speed:
     """The subject's speed while these others are busy."""
     cores = len(device.cores)
-    crowd = [_Crowd(homes[instance].group("neighbour"), cores) for instance in busy]
-    one = _Crowd(homes[subject].group("subject"), cores)
+    crowd = [Crowd(homes[instance].group("neighbour"), cores) for instance in busy]
+    one = Crowd(homes[subject].group("subject"), cores)
     try:
         for each in crowd:
             each.go(3600.0)
@@ -133,7 +133,7 @@ def _measure(
             each.end()
 
 
-class _Crowd:
+class Crowd:
     """A busy process for every core, together in one group."""
 
     def __init__(self, group: Group, cores: int) -> None:

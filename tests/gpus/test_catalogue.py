@@ -4,6 +4,7 @@ import pytest
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import MODELS, base_profiles, find, guess
+from gpuloom.gpus.host.cpu import cpu_model
 from gpuloom.gpus.model import GpuModel
 
 
@@ -20,6 +21,11 @@ def test_the_accepted_names() -> None:
         "V100-32GB",
         "T4-16GB",
     ]
+
+
+def test_every_model_is_called_a_gpu_but_parts_of_a_cpu() -> None:
+    assert {model.noun for model in MODELS.values()} == {"GPU"}
+    assert cpu_model(1.9, 8000).noun == "device"
 
 
 def test_profiles_of_an_a100_are_those_that_nvidia_smi_lists() -> None:

@@ -107,6 +107,23 @@ def test_every_policy(box: Box, policy: str) -> None:
     box.check_left_as_found()
 
 
+@pytest.mark.parametrize(
+    ("memory", "options", "sentence"),
+    [
+        ("100M", ["--gpus", "3"], "--gpus 3: this host has 1 devices; accepted are 0 to 0"),
+        ("90000G", [], "fits nowhere on 1 devices of at most"),
+    ],
+)
+def test_what_cannot_be_is_told_of_devices(box: Box, memory: str, options: list[str], sentence: str) -> None:
+    box.work("a", memory=memory)
+    box.options = options
+    runner = box.begin("whole-fifo")
+    _, err = runner.communicate(timeout=PATIENCE_S)
+    assert runner.returncode == 2
+    assert sentence in err
+    box.check_left_as_found()
+
+
 def test_probes_change_shares_while_jobs_run(box: Box) -> None:
     """Nobody is launched again for a level."""
     box.work("a", 150)

@@ -26,7 +26,7 @@ from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.model import Instance
 from gpuloom.live.report.gantt import MOST_TICKS, Bar, side_by_side, tick_s
-from gpuloom.live.report.page import noise_words, run_page
+from gpuloom.live.report.page import run_page
 from gpuloom.live.report.replay import Condition, Doing
 from gpuloom.live.report.story import RunStory, run_story
 from gpuloom.perf.speed import Estimate
@@ -196,8 +196,9 @@ def test_the_page_shows_real_seconds_and_what_was_not_seen() -> None:
 
 def test_the_noise_floor_stands_beside_every_measured_figure() -> None:
     story, floor = told(alone_then_cut(), "a", "b"), Noise(12.5, 3.25, 40)
-    assert "spread of 3.25 %" in noise_words(floor)
-    assert run_page(story, (), floor).count(noise_words(floor)) == 4
+    sentence = "the same work alone varies by 3.2 % (40 pieces of 12 ms); smaller differences mean nothing"
+    assert str(floor) == sentence
+    assert run_page(story, (), floor).count(f"Noise floor: {sentence}.") == 4
     assert "Noise floor" not in run_page(story, ())
 
 

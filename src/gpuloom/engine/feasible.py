@@ -107,9 +107,8 @@ def why_too_large(jobs: Iterable[Job], cluster: Cluster) -> str | None:
     for job in jobs:
         fit = sum([count for mib, count in gpus_by_mib.items() if mib >= (job.mem_mib or 0)])
         if fit < (job.min_gpus if job.kind is Kind.ELASTIC else job.gpus):
-            return (
-                f"job {job.id} ({describe(job)}) fits nowhere on {len(cluster)} GPUs of at most {max(gpus_by_mib)} MiB"
-            )
+            there = f"{len(cluster)} {cluster.gpus[0].model.noun}s of at most {max(gpus_by_mib)} MiB"
+            return f"job {job.id} ({describe(job)}) fits nowhere on {there}"
     return None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gpuloom.contract.policy import Policy
-from gpuloom.engine.events import PolicyReset
+from gpuloom.engine.events import Event, PolicyReset
 from gpuloom.engine.log import Header, Turn, read_turns
 from gpuloom.engine.machine import Engine, IllegalDecision, IllegalEvent
 from gpuloom.engine.memory import changed, recall
@@ -54,7 +54,7 @@ def recover(lines: Iterable[str], name: str, policy_of: MakePolicy, cluster: Clu
     engine = Engine(cluster, policy_of(header, cluster), costs=header.costs)
     remembered, last = _Remembered(), 0
     for turn in turns:
-        _follow(engine, turn, name)
+        follow(engine, turn, name)
         remembered.take(turn, asked=engine.asked, name=name)
         last = turn.number
     reset = _restore(engine.policy, remembered)
@@ -63,10 +63,15 @@ def recover(lines: Iterable[str], name: str, policy_of: MakePolicy, cluster: Clu
     return Recovered(engine, header, last, reset)
 
 
-def _follow(engine: Engine, turn: Turn, name: str) -> None:
+def follow(engine: Engine, turn: Turn, name: str, on_event: Callable[[Event], None] = lambda _: None) -> None:
+    """Bring an engine through a turn as it was; `on_event` hears of each event once it is applied.
+
+    InputError, with the log's name, if that cannot have happened.
+    """
     try:
         for event in turn.events:
             engine.apply(event)
+            on_event(event)
         engine.follow(turn.decision)
     except (IllegalEvent, IllegalDecision) as error:
         raise InputError(f"{name}: turn {turn.number} cannot have happened after those before it: {error}") from None

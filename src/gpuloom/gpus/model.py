@@ -41,6 +41,11 @@ class GpuModel:
     def mig(self) -> bool:
         return bool(self.profiles)
 
+    @property
+    def noun(self) -> str:
+        """What sentences call one: a part of a CPU's time (`host/cpu.py`) is no GPU."""
+        return "device" if self.name.startswith("CPU-") else "GPU"
+
 
 class Instance(NamedTuple):
     """One slice of a GPU: a profile at an exact placement. A tuple, because policies hash and compare millions."""

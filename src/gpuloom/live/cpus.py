@@ -3,13 +3,11 @@
 A quota can be changed while the job runs, so no share costs a restart, and the kernel counts who has had how much time.
 """
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.host.cgroups import NO_LIMITS, Group, Home, Limits
-from gpuloom.gpus.host.cpu import THREADS, threads_for
+from gpuloom.gpus.host.cpu import CpuDevice, environment_on, limits_on
 from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.driver import StepFailed
@@ -19,7 +17,6 @@ from gpuloom.live.users import Account
 
 
 class CpuDevices(Devices):
-    noun = "device"
     most_of_a_job = 1
 
     def __init__(self, cutter: Cutter, hosts: Sequence[int], driver: CpuDriver) -> None:
@@ -30,17 +27,13 @@ class CpuDevices(Devices):
         if len(grants) > 1:
             raise DeviceError("a job has one CPU device: its processes can be in one control group only")
         grant = grants[0]
-        uuid = self._uuid(grant)
+        self._uuid(grant)  # it is there; or, of a whole one, nobody has it cut any more
         try:
             home = self._driver.home_for(self.hosts[grant.gpu], grant.instance)
         except StepFailed as reason:
             raise DeviceError(str(reason)) from reason
-        environment = {
-            "CUDA_VISIBLE_DEVICES": "",
-            "GPULOOM_DEVICE": uuid,
-            "GPULOOM_PROFILE": "whole" if grant.instance is None else grant.instance.profile,
-            THREADS: os.environ.get(THREADS) or str(threads_for(self._cpus(grant))),
-        }
+        # Not for its share, which can change while it runs: a probe has to see how many threads it can use.
+        environment = environment_on(self._device(grant.gpu), grant.instance, self._cpus(grant))
         return Place(environment, self._limits(own, grant, share_pct), home)
 
     def why_no_sharing(self, accounts: Mapping[str, Account]) -> str | None:  # noqa: ARG002
@@ -71,15 +64,16 @@ class CpuDevices(Devices):
         return [home for host in self.hosts for home in self._driver.homes(host)]
 
     def cpus(self, gpu: int) -> float:
-        return self._driver.devices[self.hosts[gpu]].cpus
+        return self._device(gpu).cpus
+
+    def _device(self, gpu: int) -> CpuDevice:
+        return self._driver.devices[self.hosts[gpu]]
 
     def _cpus(self, grant: Grant) -> float:
         """Of what it has a share of, or has alone."""
-        device = self._driver.devices[self.hosts[grant.gpu]]
-        return device.cpus_of(None if grant.instance is None else grant.instance.profile)
+        return self._device(grant.gpu).cpus_of(None if grant.instance is None else grant.instance.profile)
 
     def _limits(self, own: Limits, grant: Grant, share_pct: float | None) -> Limits:
-        """Of its group. What is no less than its instance has needs no limit, and version 1 would refuse one."""
-        pct, there = grant.share_pct if share_pct is None else share_pct, self._cpus(grant)
-        limits = own.within(there * pct / 100, grant.mem_mib)
-        return replace(limits, cpus=None) if (limits.cpus or there) >= there else limits
+        """Of its group."""
+        pct = grant.share_pct if share_pct is None else share_pct
+        return limits_on(self._cpus(grant), pct, grant.mem_mib, own)

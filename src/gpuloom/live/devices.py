@@ -55,7 +55,6 @@ def uuids_of(cutter: Cutter, hosts: Sequence[int]) -> tuple[str, ...]:
 
 
 class Devices(ABC):
-    noun = "GPU"
     most_of_a_job: int | None = None
     """So many a job can have at once; None: as many as it likes."""
 
@@ -69,6 +68,10 @@ class Devices(ABC):
         """Make all the devices ours; Refused if one is not to be had."""
         states = [insist(partial(self.cutter.take, host)) for host in self.hosts]
         return Cluster(tuple(Gpu(index, 0, state.model) for index, state in enumerate(states)))
+
+    @property
+    def noun(self) -> str:
+        return self.cutter.noun
 
     def uuids(self) -> tuple[str, ...]:
         return uuids_of(self.cutter, self.hosts)

@@ -307,7 +307,9 @@ def _hosts(cutter: Cutter, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
     there = range(insist(cutter.count))
     for gpu in wanted or ():
         if gpu not in there:
-            raise InputError(f"--gpus {gpu}: this host has {len(there)} GPUs; accepted are 0 to {len(there) - 1}")
+            raise InputError(
+                f"--gpus {gpu}: this host has {len(there)} {cutter.noun}s; accepted are 0 to {len(there) - 1}"
+            )
     return tuple(there) if wanted is None else wanted
 
 

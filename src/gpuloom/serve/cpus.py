@@ -3,7 +3,6 @@
 They are taken while they serve: no driver would tell others that they are in use. Nothing is cut here.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,8 +10,8 @@ from dataclasses import dataclass
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Device, Grant
-from gpuloom.gpus.host.cgroups import Home, Limits
-from gpuloom.gpus.host.cpu import THREADS, threads_for
+from gpuloom.gpus.host.cgroups import Home
+from gpuloom.gpus.host.cpu import environment_on, limits_on
 from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter, cutter_of
 from gpuloom.gpus.host.driver import GpuState, StepFailed
@@ -43,19 +42,13 @@ class CpuDevices:
     def seat(self, grant: Grant, name: str) -> Seat:
         device, instance = self.driver.devices[grant.gpu], cpu_instance(grant.instance)
         group = self.homes[grant.device].group(f"{self.prefix}{name}")
-        cpus = device.cpus_of(None if instance is None else instance.profile) * grant.share_pct / 100
+        there = device.cpus_of(None if instance is None else instance.profile)
         try:
-            group.create(Limits(None if grant.share_pct >= 100 else cpus, grant.mem_mib))
+            group.create(limits_on(there, grant.share_pct, grant.mem_mib))
         except OSError as error:
             raise DeviceError(f"{group.path}: the kernel refuses a group ({error.strerror})") from error
-        told = {
-            "CUDA_VISIBLE_DEVICES": "",
-            "GPULOOM_GRANT": str(grant),
-            "GPULOOM_DEVICE": device.uuid if instance is None else f"{device.uuid}/{instance}",
-            "GPULOOM_PROFILE": "whole" if instance is None else instance.profile,
-            THREADS: os.environ.get(THREADS) or str(threads_for(cpus)),
-        }
-        return Seat(told, group, group.oom_kills())
+        told = environment_on(device, instance, there * grant.share_pct / 100)
+        return Seat(told | {"GPULOOM_GRANT": str(grant)}, group, group.oom_kills())
 
 
 def cpu_instance(instance: Instance | None) -> Instance | None:

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import termios
@@ -12,7 +13,10 @@ from select import select
 
 import pytest
 
+from gpuloom.cli.carry_out.run_lines import Words
 from gpuloom.cli.carry_out.run_table import JobRow, Speed, jobs_part
+from gpuloom.engine.events import GpuCut, Tick
+from gpuloom.gpus.model import Instance
 from tests.live.shop import PATIENCE_S, Shop, interrupt, until
 
 UNCUT = "A100-40GB+resets"
@@ -24,9 +28,11 @@ COLOURED = re.compile(r"\x1b\[(?:\d+;)*[349]\d(?:;\d+)*m")
 
 
 class Terminal:
-    """A runner whose standard error is a terminal of this width; standard output stays a pipe."""
+    """A runner whose standard error is a terminal of this width; standard output stays a pipe, unless `both`."""
 
-    def __init__(self, shop: Shop, columns: int, policy: str = "whole-fifo", **environment: str) -> None:
+    def __init__(
+        self, shop: Shop, columns: int, policy: str = "whole-fifo", both: bool = False, **environment: str
+    ) -> None:
         self.master, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         plain = {name: value for name, value in shop.hardware.environment.items() if name not in ENVIRONMENT}
@@ -34,7 +40,7 @@ class Terminal:
             shop.command_line(policy),
             env=plain | {"TERM": "xterm-256color"} | environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=end if both else subprocess.PIPE,
             stderr=end,
             text=True,
         )
@@ -153,6 +159,21 @@ def test_a_terminal_that_goes_away_does_not_end_the_run(shop: Shop) -> None:
     shop.check_left_as_found()
 
 
+@pytest.mark.parametrize("output", ["json", "table", "csv"])
+def test_a_terminal_that_hangs_up_interrupts_the_run(shop: Shop, output: str) -> None:
+    """Nobody reads the answer any more: that is no error of the run."""
+    shop.hardware.install(UNCUT)
+    shop.job("a", steps=100_000)
+    shop.options = ["--output", output, "--report", str(shop.folder / "page.html")]
+    terminal = Terminal(shop, 100, both=True)
+    terminal.read("running")
+    os.close(terminal.master)
+    terminal.runner.send_signal(signal.SIGHUP)  # as the kernel does to whoever has it as its controlling terminal
+    assert terminal.runner.wait(PATIENCE_S) == 130
+    assert (shop.folder / "page.html").exists()
+    shop.check_left_as_found()
+
+
 def test_wrong_input_is_said_and_no_table_is_drawn(shop: Shop) -> None:
     shop.hardware.install(UNCUT)
     shop.command("wide", "true", gpus=2)
@@ -166,6 +187,13 @@ def test_wrong_input_is_said_and_no_table_is_drawn(shop: Shop) -> None:
 
 
 # ---- without a terminal ----------------------------------------------------------------------------------------------
+
+
+def test_lines_tell_real_seconds_and_call_a_device_what_it_is() -> None:
+    cut = GpuCut(120.0, "cut", 1, (Instance(4, "3c"),))
+    assert Words(5.0, "device").line_of(cut) == "     24.0 s  GpuCut        device 1 3c@4: cut"
+    assert Words(1.0, "GPU").line_of(cut) == "    120.0 s  GpuCut        GPU 1 3c@4: cut"
+    assert Words(5.0, "GPU").line_of(Tick(1.0, "tick")) is None
 
 
 def test_a_speed_is_that_of_the_last_seconds() -> None:

@@ -165,18 +165,19 @@ def apply(
         raise InputError(f"the target is missing or given twice: accepted are {accepted}")
     if gpu is None and not device:
         raise InputError("--gpu is missing: which of this host's GPUs? `gpuloom gpus --host` lists them")
-    gpu, noun = gpu or 0, "device" if device else "GPU"
+    gpu = gpu or 0
     try:
         with cutter_of(device or ()) as cutter:
-            state = _state(cutter, gpu, f"{noun}s")
+            state = _state(cutter, gpu)
             choose, mig = _choice(cutter, state, to, config, name, keep_mig)
             choose(state)  # a layout that is written wrongly is no reason to take the GPU
             if dry_run:
-                layout_print.print_dry_run(cutter, state, choose(state), mig, output, noun)
+                layout_print.print_dry_run(cutter, state, choose(state), mig, output)
             else:
                 cut = cutter.leave(gpu) if as_found else cutter.apply(gpu, choose, keep_mig=mig)
-                layout_print.print_cut(cut, output, noun)
+                layout_print.print_cut(cut, output)
     except (NoDriver, Refused, StepFailed) as reason:
+        noun = "device" if device else "GPU"  # it may not even have been found
         typer.echo(f"{noun} {gpu} was not changed: {reason}", err=True)
         raise typer.Exit(1) from None
 
@@ -209,11 +210,11 @@ def _with_mig(name: str) -> "GpuModel":
     return gpu
 
 
-def _state(cutter: "Cutter", gpu: int, nouns: str) -> "GpuState":
+def _state(cutter: "Cutter", gpu: int) -> "GpuState":
     count = cutter.count()
     if gpu >= count:
         accepted = f"0 to {count - 1}" if count > 1 else "only 0" if count else "none"
-        raise InputError(f"--gpu {gpu}: this host has {count} {nouns}; accepted is {accepted}")
+        raise InputError(f"--gpu {gpu}: this host has {count} {cutter.noun}s; accepted is {accepted}")
     state = cutter.look(gpu)
     if not state.model.mig:
         raise InputError(f"--gpu {gpu}: {state.product} has no MIG, so it cannot be cut")

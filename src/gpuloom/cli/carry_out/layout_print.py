@@ -13,11 +13,8 @@ if TYPE_CHECKING:
     from gpuloom.gpus.steps import Step, StepPlan
 
 
-GPU = "GPU"
-
-
-def _mode(noun: str, on: bool) -> str:
-    if noun == GPU:
+def _mode(model: "GpuModel", on: bool) -> str:
+    if model.noun == "GPU":
         return f"MIG {'on' if on else 'off'}"
     return "cut" if on else "whole"
 
@@ -72,9 +69,7 @@ def _step_rows(
     return rows
 
 
-def print_dry_run(
-    cutter: "Cutter", state: "GpuState", target: "Layout", keep_mig: bool, output: Output, noun: str = GPU
-) -> None:
+def print_dry_run(cutter: "Cutter", state: "GpuState", target: "Layout", keep_mig: bool, output: Output) -> None:
     from gpuloom.gpus.layouts import draw, written
     from gpuloom.gpus.steps import plan_steps
 
@@ -82,24 +77,25 @@ def print_dry_run(
     reason = cutter.managed(state.index) or cutter.refusal(state, target, mig)
     plan = plan_steps(state.model, state.occupied, target, state.busy)
     rows = _step_rows(state.model, state.occupied, plan.steps, plan.must_stop)
-    gpu = state.model
+    gpu, name = state.model, f"{state.model.noun} {state.index}"
     if output is Output.json:
         ends = {"gpu": state.index, "model": gpu.name, "from": written(state.occupied), "to": written(target)}
         modes = {"mig_before": state.mig, "mig_after": mig}
         print_json({**ends, **modes, "steps": rows, "dry_run": True, "would_be_refused": reason})
     else:
-        switch = "" if mig == state.mig else f", switching to {_mode(noun, mig)}"
+        switch = "" if mig == state.mig else f", switching to {_mode(gpu, mig)}"
         start = f"{written(state.occupied)} {draw(gpu, state.occupied)}"
-        title = f"{noun} {state.index}, {gpu.name}, dry run: {start} to {written(target)} {draw(gpu, target)}{switch}"
+        title = f"{name}, {gpu.name}, dry run: {start} to {written(target)} {draw(gpu, target)}{switch}"
         emit(rows, output, title if rows or switch else f"{title}: nothing to do")
     if reason is not None:
-        typer.echo(f"{noun} {state.index} would not be changed: {reason}", err=True)
+        typer.echo(f"{name} would not be changed: {reason}", err=True)
         raise typer.Exit(1)
 
 
-def print_cut(cut: "CutOutcome", output: Output, noun: str = GPU) -> None:
+def print_cut(cut: "CutOutcome", output: Output) -> None:
     from gpuloom.gpus.layouts import draw, written
 
+    name, mode = f"{cut.model.noun} {cut.gpu}", _mode(cut.model, bool(cut.mig))
     rows: list[dict[str, object]] = [
         {"instance": str(instance), "uuid": uuid} for instance, uuid in sorted(cut.uuids.items())
     ]
@@ -112,10 +108,9 @@ def print_cut(cut: "CutOutcome", output: Output, noun: str = GPU) -> None:
         print_json({**ends, "steps": steps, "dry_run": False, **result, "half_made": half_made, "instances": rows})
     else:
         bar = "" if cut.layout is None else f" {draw(cut.model, cut.layout)}"
-        shown = f"{now or 'it no longer answers'}{bar}, {_mode(noun, bool(cut.mig))}"
-        emit(rows, output, f"{noun} {cut.gpu}, {cut.model.name}: {shown}")
+        shown = f"{now or 'it no longer answers'}{bar}, {mode}"
+        emit(rows, output, f"{name}, {cut.model.name}: {shown}")
     if cut.reason is not None:
-        mode = _mode(noun, bool(cut.mig))
         left = "" if now is None else f"; now it has {now.replace('none', 'no instance')}, {mode}"
-        typer.echo(f"{noun} {cut.gpu} did not reach {written(cut.target)}: {cut.reason}{left}", err=True)
+        typer.echo(f"{name} did not reach {written(cut.target)}: {cut.reason}{left}", err=True)
         raise typer.Exit(1)

@@ -1,7 +1,9 @@
 """`gpuloom run`: real commands on this machine's GPUs, under the same engine and policies as the simulator."""
 
+import errno
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -58,9 +60,9 @@ def run(
     gpuloom run examples/cpu_jobs.yaml --device cpu --pace 5
 
     Needs root, as cutting does; with --device cpu, cgroups that this user may write. If it is killed, the jobs go on;
-    the same command picks them up. Ctrl-C stops the jobs with a checkpoint, a second one kills them; either way the
-    GPUs are left as they were found. Exit code 1 means that a job was given up, could not be placed, or that a GPU is
-    not as it was found.
+    the same command picks them up. Ctrl-C, or a terminal that closes, stops the jobs with a checkpoint, a second one
+    kills them; either way the GPUs are left as they were found. Exit code 1 means that a job was given up, could not be
+    placed, or that a GPU is not as it was found; 130 that it was stopped so.
     """
     from gpuloom.cli.carry_out.run_page import write_page
     from gpuloom.cli.inputs import check_writable
@@ -86,7 +88,9 @@ def run(
         raise typer.Exit(1) from None
     if result.had_ended:
         typer.echo(f"the run in {state} had ended: nothing was run; name another --state for a new one", err=True)
-    _emit(result, output)
+    with _though_nobody_listens(result.interrupted):
+        _emit(result, output)
+        sys.stdout.flush()
     if report is not None:
         write_page(report, store, result.noise)
     _leave(result)
@@ -94,6 +98,7 @@ def run(
 
 def _carry_out(asked: "Wish | None", store: "Store", here: str, timing: Sequence[str], plain: bool) -> "Result":
     """What is asked for, or the run that the store holds; `here` is where its jobs run."""
+    from gpuloom.cli.carry_out.run_lines import Words
     from gpuloom.cli.carry_out.run_table import shown
     from gpuloom.cli.threads import as_given_for_others
     from gpuloom.gpus.host.cutter import cutter_of
@@ -107,7 +112,11 @@ def _carry_out(asked: "Wish | None", store: "Store", here: str, timing: Sequence
     before, wish = store.run(), asked or _as_before(store)
     times = with_changes(Timing() if before is None else begun_timing(before.timing), timing)
     predict = by_time if wish.devices else trained
-    with cutter_of(wish.devices) as cutter, shown(plain) as show, _interruptible(show.later) as on_body:
+    with (
+        cutter_of(wish.devices) as cutter,
+        shown(plain, Words(wish.pace, cutter.noun)) as show,
+        _interruptible(show.later) as on_body,
+    ):
         settings = Settings(times, here, predict, show.event, show.notice, show.look)
         return run_jobs(wish, store, cutter, settings, on_body)
 
@@ -199,6 +208,20 @@ class Body:
         if self.body is not None:
             self.body.interrupts = self.interrupts
         self.say(STOPPING[min(self.interrupts, len(STOPPING)) - 1])
+
+
+@contextmanager
+def _though_nobody_listens(interrupted: bool) -> Iterator[None]:
+    """A terminal that was closed has interrupted the run: that it cannot show the end is no error of its own."""
+    try:
+        yield
+    except OSError as error:
+        if not interrupted or error.errno != errno.EIO:
+            raise
+        nobody = os.open(os.devnull, os.O_WRONLY)
+        for number in (1, 2):  # what was not written would be tried again at the exit, and change its code
+            os.dup2(nobody, number)
+        os.close(nobody)
 
 
 def _leave(result: "Result") -> None:

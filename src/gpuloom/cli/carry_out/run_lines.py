@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,15 +23,24 @@ def is_alarming(entry: "Event | Decision") -> bool:
     return isinstance(entry, CutFailed | JobStalled | PolicyReset)
 
 
-def line_of(entry: "Event | Decision", pace: float = 1.0) -> str | None:
-    """One line an event; None for what happens all the time. With the run's pace its time is real seconds."""
-    from gpuloom.engine.events import GpuCut, JobArrived, JobReported, Tick
-    from gpuloom.engine.machine import Decision
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How things of one run are told."""
 
-    if isinstance(entry, Tick | JobReported | Decision):
-        return None
-    subject = entry.job.id if isinstance(entry, JobArrived) else getattr(entry, "job_id", None)
-    about = f"GPU {entry.gpu}" if hasattr(entry, "gpu") else subject or "policy"
-    if isinstance(entry, GpuCut):
-        about += f" {'+'.join(map(str, entry.layout)) or 'uncut'}"
-    return f"{entry.at_s / pace:9.1f} s  {type(entry).__name__:13} {about}: {entry.cause}"
+    pace: float
+    """Of its clock: times are told in real seconds."""
+    noun: str
+    """What its devices are called."""
+
+    def line_of(self, entry: "Event | Decision") -> str | None:
+        """One line an event; None for what happens all the time."""
+        from gpuloom.engine.events import GpuCut, JobArrived, JobReported, Tick
+        from gpuloom.engine.machine import Decision
+
+        if isinstance(entry, Tick | JobReported | Decision):
+            return None
+        subject = entry.job.id if isinstance(entry, JobArrived) else getattr(entry, "job_id", None)
+        about = f"{self.noun} {entry.gpu}" if hasattr(entry, "gpu") else subject or "policy"
+        if isinstance(entry, GpuCut):
+            about += f" {'+'.join(map(str, entry.layout)) or 'uncut'}"
+        return f"{entry.at_s / self.pace:9.1f} s  {type(entry).__name__:13} {about}: {entry.cause}"

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from gpuloom.cli.carry_out.run_lines import is_alarming, line_of, say
+from gpuloom.cli.carry_out.run_lines import Words, is_alarming, say
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -53,13 +53,13 @@ class Shown(Protocol):
 
 
 @contextmanager
-def shown(plain: bool) -> Iterator[Shown]:
+def shown(plain: bool, words: Words) -> Iterator[Shown]:
     """A table on a terminal that can move its cursor, unless plain lines are wanted."""
     on_terminal = sys.stderr.isatty()
     if plain or not on_terminal or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
-        yield Lines(everything=on_terminal)
+        yield Lines(words, everything=on_terminal)
         return
-    table = LiveTable()
+    table = LiveTable(words)
     try:
         yield table
     finally:
@@ -69,11 +69,11 @@ def shown(plain: bool) -> Iterator[Shown]:
 class Lines:
     look: None = None
 
-    def __init__(self, everything: bool) -> None:
-        self.everything = everything
+    def __init__(self, words: Words, everything: bool) -> None:
+        self._words, self.everything = words, everything
 
     def event(self, entry: "Event | Decision") -> None:
-        line = line_of(entry)
+        line = self._words.line_of(entry)
         if line is not None and (self.everything or is_alarming(entry)):
             say(line)
 
@@ -126,7 +126,7 @@ class Speed:
 
 
 class LiveTable:
-    def __init__(self) -> None:
+    def __init__(self, words: Words) -> None:
         from rich.console import Console
         from rich.live import Live
 
@@ -134,7 +134,8 @@ class LiveTable:
         self._console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
         # No thread of its own: signals and launches do not go well with those.
         self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-        self._last: deque[Event | Decision | str] = deque(maxlen=LAST_EVENTS)
+        self._words = words
+        self._last: deque[str] = deque(maxlen=LAST_EVENTS)
         self._rows: dict[str, JobRow] = {}
         self._speeds: dict[str, Speed] = {}
         self._here: dict[str, LiveJob] = {}
@@ -150,8 +151,9 @@ class LiveTable:
             self._rows.setdefault(entry.job.id, JobRow(entry.job.id, "waiting"))
         if isinstance(entry, JobCompleted):
             self._completed.add(entry.job_id)
-        if line_of(entry) is not None:
-            self._last.append(entry)
+        line = self._words.line_of(entry)
+        if line is not None:
+            self._last.append(line)
 
     def notice(self, text: str) -> None:
         """At once: the runner may be waiting for what it tells of."""
@@ -176,9 +178,8 @@ class LiveTable:
     def close(self) -> None:
         """The last state stays on the screen; what nobody has seen yet is said."""
         if self._body is None:
-            for entry in list(self._last):
-                line = entry if isinstance(entry, str) else line_of(entry)
-                say(line or "")
+            for line in list(self._last):
+                say(line)
             return
         self._draw(self._body)
         with suppress(OSError):
@@ -230,7 +231,7 @@ def row_of(view: "JobView", body: "LocalBody", before: JobRow | None, speed: Spe
 def device_name_of(index: int, body: "LocalBody") -> str:
     from gpuloom.live.report.story import device_name
 
-    return device_name(index, body.engine.state.cluster.gpus[index].model.name)
+    return device_name(index, body.engine.state.cluster.gpus[index].model)
 
 
 def place_of(grant: "Grant", device: str) -> str:
@@ -242,9 +243,7 @@ def place_of(grant: "Grant", device: str) -> str:
 # ---- the picture -----------------------------------------------------------------------------------------------------
 
 
-def picture(
-    body: "LocalBody", rows: list[JobRow], last: "list[Event | Decision | str]", console: "Console"
-) -> "RenderableType":
+def picture(body: "LocalBody", rows: list[JobRow], last: list[str], console: "Console") -> "RenderableType":
     """Devices, jobs, and what happened last."""
     from rich.console import Group
     from rich.text import Text
@@ -254,8 +253,7 @@ def picture(
         Text(device_line(device_name_of(index, body), state.cluster.gpus[index].model, gpu))
         for index, gpu in state.gpus.items()
     ]
-    lines = [entry if isinstance(entry, str) else line_of(entry, body.clock.pace) for entry in last]
-    events = [Text(line or "", style="dim") for line in lines]
+    events = [Text(line, style="dim") for line in last]
     room = max(console.height - len(devices) - 2 * len(events) - 4, 3)
     return Group(*devices, jobs_part(rows, console.width, room), *events)
 

@@ -9,13 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from gpuloom.errors import InputError
-from gpuloom.gpus.host.cgroups import Mounts, mounts_here, ranges
-from gpuloom.gpus.model import GpuModel, Profile
+from gpuloom.gpus.host.cgroups import NO_LIMITS, Limits, Mounts, mounts_here, ranges
+from gpuloom.gpus.model import GpuModel, Instance, Profile
 
 FORMS = "cpu (all cores), cpu:0-3 (these), cpu=50% or cpu:0=50% (a part of their time), 2xcpu (dealt out to two)"
 KEPT_CPUS = 0.1
@@ -63,6 +63,9 @@ class CpuDevice:
     def cpus_of(self, profile: str | None) -> float:
         """The time of an instance; None: of the whole."""
         return self.cpus if profile is None else self.cpus * self.model.by_name[profile].slices / SLICES
+
+    def uuid_of(self, instance: Instance | None) -> str:
+        return self.uuid if instance is None else f"{self.uuid}/{instance}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +183,22 @@ def this_machine() -> Machine:
     return Machine(cores, min([len(cores), *filter(None, quotas)]), min([total_mib, *filter(None, limits)]))
 
 
-def threads_for(cpus: float) -> int:
-    """How many a library should start with so much time: more only wait for each other, and spend a quota on it."""
-    return max(1, round(cpus))
+def environment_on(device: CpuDevice, instance: Instance | None, cpus: float) -> dict[str, str]:
+    """What a process there is told. `cpus`: so much time its threads will have for good."""
+    # More threads than that only wait for each other, and spend the quota on it.
+    return {
+        "CUDA_VISIBLE_DEVICES": "",
+        "GPULOOM_DEVICE": device.uuid_of(instance),
+        "GPULOOM_PROFILE": "whole" if instance is None else instance.profile,
+        THREADS: os.environ.get(THREADS) or str(max(1, round(cpus))),
+    }
+
+
+def limits_on(there_cpus: float, share_pct: float, mem_mib: int | None, own: Limits = NO_LIMITS) -> Limits:
+    """Of a group with a share of so much time; `own`: those that it has anyway."""
+    limits = own.within(there_cpus * share_pct / 100, mem_mib)
+    # What is no less than there is needs no limit, and version 1 would refuse one.
+    return replace(limits, cpus=None) if (limits.cpus or there_cpus) >= there_cpus else limits
 
 
 def _own_groups(mounts: Mounts, controller: str) -> list[Path]:

@@ -56,7 +56,7 @@ def _examined(cutter: Cutter, driver: CpuDriver, index: int, device: CpuDevice, 
         return [*rows, row("noise floor", "-", f"not measured: {device.uuid} is in use")]
     found = noise[device.uuid] = _measured(cutter, driver, index)
     verdict = "ok" if found.spread_pct <= STEADY_PCT else "noisy"
-    return [*rows, row("noise floor", verdict, f"{found}; smaller differences say nothing")]
+    return [*rows, row("noise floor", verdict, str(found))]
 
 
 def _measured(cutter: Cutter, driver: CpuDriver, index: int) -> Noise:

@@ -101,7 +101,7 @@ class CpuDriver:
         groups = _instances(cut, device.model) if cut is not None else {}
         usable = {instance for instance in groups if home is not None and self._holds(device, home, instance)}
         parts = [
-            Part(instance.start, instance, f"{device.uuid}/{instance}" if instance in usable else None)
+            Part(instance.start, instance, device.uuid_of(instance) if instance in usable else None)
             for instance in sorted(groups)
         ]
         users: dict[int, Instance | None] = {}

@@ -82,6 +82,14 @@ class Cutter:
     def count(self) -> int:
         return self.driver.count()
 
+    @property
+    def noun(self) -> str:
+        """What sentences call its devices, which are all of one kind: GPUs, unless one has answered that it is not."""
+        with suppress(StepFailed):
+            if not self._models:
+                self.look(0)
+        return next((model.noun for model in self._models.values()), "GPU")
+
     def look(self, gpu: int) -> GpuState:
         """The GPU as it is now; StepFailed if the driver does not tell."""
         state = self.driver.look(gpu, self._models.get(gpu))
@@ -142,19 +150,20 @@ class Cutter:
         if other is not None:
             return other
         if state.processes and self._claims.found(state.uuid) is None:
-            return f"it is in use by {_listed(state)}, and gpuloom takes only idle GPUs"
+            return f"it is in use by {_listed(state)}, and gpuloom takes only idle {state.model.noun}s"
         return None
 
     def refusal(self, state: GpuState, target: Layout, mig_on: bool) -> str | None:
         """Why this cut would be wrong to begin, with the GPU as it is; None if nothing speaks against it."""
-        reason = check(state.model, target)
+        noun, reason = state.model.noun, check(state.model, target)
         if reason is not None:
             return f"the layout is impossible on {state.model.name}: {reason}"
         reason = check(state.model, state.occupied)
         if reason is not None:
-            return f"what is on the GPU is not understood: {reason}"
+            return f"what is on the {noun} is not understood: {reason}"
         if state.mig != mig_on and state.processes:
-            return f"MIG mode cannot change while the GPU is in use by {_listed(state)}"
+            what = "MIG mode" if noun == "GPU" else "whether it is cut"
+            return f"{what} cannot change while the {noun} is in use by {_listed(state)}"
         stop = plan_steps(state.model, state.occupied, target, state.busy).must_stop
         split = {part.instance for part in state.parts if part.uuid is None and not self.driver.mends_in_place}
         victims = [process for process in state.processes if process.instance in {*stop, *split}]
@@ -219,12 +228,12 @@ class Cutter:
         after = self._same(state)
         if (after.layout, after.occupied, after.mig) != (goal.layout, goal.layout, goal.mig):
             shown = ", ".join(map(str, after.layout)) or "no instance"
-            raise StepFailed(f"read back: the driver reported success, but the GPU shows {shown}")
+            raise StepFailed(f"read back: the driver reported success, but the {after.model.noun} shows {shown}")
 
     def _same(self, state: GpuState) -> GpuState:
         after = self.look(state.index)
         if after.uuid != state.uuid:
-            raise StepFailed(f"GPU {state.index} is another one now: {after.uuid}", Code.GPU_IS_LOST)
+            raise StepFailed(f"{state.model.noun} {state.index} is another one now: {after.uuid}", Code.GPU_IS_LOST)
         return after
 
     def _step(self, state: GpuState, step: Step) -> None:
@@ -242,7 +251,7 @@ class Cutter:
         steps = plan_steps(before.model, before.occupied, goal.layout, before.busy).steps
         reason = None if problem is None else str(problem)
         if after is None:
-            reason = reason or f"GPU {before.index} no longer answers"
+            reason = reason or f"{before.model.noun} {before.index} no longer answers"
         return CutOutcome(
             before.index,
             before.model,

@@ -44,9 +44,9 @@ class Noise:
     pieces: int
 
     def __str__(self) -> str:
-        return (
-            f"the same work alone varies by {self.spread_pct:.1f} % ({self.pieces} pieces of {self.median_ms:.0f} ms)"
-        )
+        """The one sentence about it, wherever figures from the device are shown."""
+        work = f"{self.pieces:,} pieces of {self.median_ms:.0f} ms"
+        return f"the same work alone varies by {self.spread_pct:.1f} % ({work}); smaller differences mean nothing"
 
 
 def measure(home: Home, workers: int, pieces: int = PIECES) -> Noise:

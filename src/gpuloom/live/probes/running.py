@@ -30,6 +30,7 @@ class Probing:
 
     def clear(self) -> None:
         self._probes.clear()
+        self._levelled.clear()
 
     def begin(self, gpu: int, job_ids: tuple[str, ...]) -> None:
         jobs = self._body.engine.state.jobs

@@ -52,16 +52,9 @@ def run_page(story: RunStory, facts: Sequence[str], noise: Noise | None = None) 
     )
 
 
-def noise_words(noise: Noise) -> str:
-    return (
-        f"Noise floor: {noise.pieces:,} equal pieces of work, alone, took {number(noise.median_ms)} ms (median) with a"
-        f" spread of {number(noise.spread_pct)} %; smaller differences mean nothing."
-    )
-
-
 def _section(key: str, title: str, content: Sequence[Html], noise: Noise | None, note: str = "") -> Html:
     """A section of measured figures."""
-    floor = () if noise is None else (pages.remark(noise_words(noise)),)
+    floor = () if noise is None else (pages.remark(f"Noise floor: {noise}."),)
     return pages.section(key, title, *content, *floor, note=note)
 
 

@@ -7,15 +7,16 @@ decides anything here: what was decided is in the log. Knows nothing of figures 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from gpuloom.contract.plan import NO_CHANGE, Plan
 from gpuloom.contract.policy import Policy
 from gpuloom.contract.view import GpuView, JobView, Phase, View
 from gpuloom.engine.events import Event, GpuProbed, JobArrived, JobCancelled, JobCompleted, JobCrashed, JobReported
-from gpuloom.engine.log import Header, Turn, read_turns
-from gpuloom.engine.machine import Decision, Engine, IllegalDecision, IllegalEvent
+from gpuloom.engine.log import Header, read_turns
+from gpuloom.engine.machine import Decision, Engine
+from gpuloom.engine.recovery import follow
 from gpuloom.engine.state import State
-from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.model import Layout
@@ -105,7 +106,8 @@ def replay(lines: Iterable[str], name: str) -> Replay:
     engine = Engine(header.begins_on(), _NotAsked())
     watcher = _Watcher(engine.state)
     for turn in turns:
-        _follow(engine, watcher, turn, name)
+        follow(engine, turn, name, watcher.take)
+        watcher.decided(turn.decision)
     return watcher.ended(header)
 
 
@@ -117,45 +119,54 @@ class _NotAsked(Policy):
         return NO_CHANGE
 
 
-def _follow(engine: Engine, watcher: "_Watcher", turn: Turn, name: str) -> None:
-    try:
-        for event in turn.events:
-            engine.apply(event)
-            watcher.take(event)
-        engine.follow(turn.decision)
-    except (IllegalEvent, IllegalDecision) as error:
-        raise InputError(f"{name}: turn {turn.number} cannot have happened after those before it: {error}") from None
-    watcher.look()
-    if turn.decision is not None:
-        watcher.decisions.append(turn.decision)
+_Sits = tuple[Grants, Doing]
+_Is = tuple[Layout, Condition]
+K = TypeVar("K")
+W = TypeVar("W")
 
 
-_Sat = tuple[Doing, Grants]
-_Was = tuple[Layout, Condition]
+class _Stretches(Generic[K, W]):
+    """What each of several was, and from when to when: what is is compared with what was."""
+
+    def __init__(self) -> None:
+        self._since: dict[K, tuple[float, W]] = {}
+        self._ended: dict[K, list[tuple[float, float, W]]] = {}
+
+    def see(self, key: K, now_s: float, what: W | None) -> None:
+        """None: it is nothing that lasts."""
+        before = self._since.get(key)
+        if before is not None and before[1] != what:
+            del self._since[key]
+            if now_s > before[0]:
+                self._ended.setdefault(key, []).append((before[0], now_s, before[1]))
+        if what is not None:
+            self._since.setdefault(key, (now_s, what))
+
+    def of(self, key: K, end_s: float) -> list[tuple[float, float, W]]:
+        """All of one, in order; what goes on is cut off at the end."""
+        self.see(key, end_s, None)
+        return self._ended.get(key, [])
 
 
 class _Watcher:
-    """Compares what is with what was, and keeps the stretch that ended."""
+    """Looks at the engine after everything that happens, and keeps what the page tells of it."""
 
     def __init__(self, state: State) -> None:
-        self.decisions: list[Decision] = []
         self._state = state
         self._courses: dict[str, Course] = {}
         self._completed: set[str] = set()
-        self._segments: dict[str, list[Segment]] = {}
-        self._spans: dict[int, list[LayoutSpan]] = {}
-        self._sitting: dict[str, tuple[float, _Sat]] = {}
-        self._being: dict[int, tuple[float, _Was]] = {}
+        self._jobs: _Stretches[str, _Sits] = _Stretches()
+        self._gpus: _Stretches[int, _Is] = _Stretches()
+        self._decisions: list[Decision] = []
         self._rates: list[Rate] = []
         self._probes: list[GpuProbed] = []
-        self.look()
+        self._look()
 
     def take(self, event: Event) -> None:
         """Something that the engine has just applied."""
         match event:
             case JobArrived():
                 self._courses[event.job.id] = Course(event.at_s)
-                self._segments[event.job.id] = []
             case JobCompleted() | JobCrashed() | JobCancelled():
                 course = self._courses[event.job_id]
                 crashes = course.crashes + isinstance(event, JobCrashed)
@@ -165,72 +176,63 @@ class _Watcher:
                 self._rated(event)
             case GpuProbed():
                 self._probes.append(event)
-        self.look()
+        self._look()
+
+    def decided(self, decision: Decision | None) -> None:
+        """The turn is over."""
+        self._decisions += [] if decision is None else [decision]
+        self._look()
 
     def _rated(self, event: JobReported) -> None:
         rate, held = event.report.batches_per_s, self._state.jobs[event.job_id].held
         if rate is not None and len(held) == 1 and held[0].share_pct >= 100:
             self._rates.append(Rate(event.at_s, event.job_id, held[0], rate))
 
-    def look(self) -> None:
+    def _look(self) -> None:
         state = self._state
         for job_id, course in self._courses.items():
             view = state.jobs.get(job_id)
-            self._sit(job_id, None if view is None else self._doing(view))
+            self._jobs.see(job_id, state.now_s, None if view is None else self._sits(view))
             if view is not None:
                 self._courses[job_id] = replace(course, starts=view.starts, state=view.phase.value)
             elif course.ended_s is None:
                 how = "completed" if job_id in self._completed else "given up"
                 self._courses[job_id] = replace(course, ended_s=state.now_s, state=how)
         for index, gpu in state.gpus.items():
-            self._be(index, (gpu.actual, _condition(gpu)))
+            self._gpus.see(index, state.now_s, (gpu.actual, _condition(gpu)))
 
-    def _doing(self, view: JobView) -> _Sat | None:
+    def _sits(self, view: JobView) -> _Sits | None:
         match view.phase:
             case Phase.WAITING:
                 return None
             case Phase.STARTING:
-                return Doing.STARTING, view.held
+                return view.held, Doing.STARTING
             case Phase.STOPPING:
-                return Doing.STOPPING, view.held
+                return view.held, Doing.STOPPING
         probing = any(self._state.gpus[grant.gpu].probing for grant in view.held)
-        return Doing.PROBING if probing else Doing.RUNNING, view.held
-
-    def _sit(self, job_id: str, sits: _Sat | None) -> None:
-        now_s, before = self._state.now_s, self._sitting.get(job_id)
-        if before is not None and before[1] != sits:
-            del self._sitting[job_id]
-            if now_s > before[0]:
-                doing, grants = before[1]
-                self._segments[job_id].append(Segment(before[0], now_s, grants, doing))
-        if sits is not None:
-            self._sitting.setdefault(job_id, (now_s, sits))
-
-    def _be(self, index: int, is_now: _Was | None) -> None:
-        now_s, before = self._state.now_s, self._being.get(index)
-        if before is not None and before[1] != is_now:
-            del self._being[index]
-            if now_s > before[0]:
-                self._spans.setdefault(index, []).append(LayoutSpan(before[0], now_s, *before[1]))
-        if is_now is not None:
-            self._being.setdefault(index, (now_s, is_now))
+        return view.held, Doing.PROBING if probing else Doing.RUNNING
 
     def ended(self, header: Header) -> Replay:
         """The log has no more: whatever goes on is cut off there."""
-        for job_id in [*self._sitting]:
-            self._sit(job_id, None)
-        for index in [*self._being]:
-            self._be(index, None)
+        end_s = self._state.now_s
+        segments = {
+            job_id: tuple(Segment(begin, end, *sat) for begin, end, sat in self._jobs.of(job_id, end_s))
+            for job_id in self._courses
+        }
+        spans = {
+            index: tuple(LayoutSpan(begin, end, *was) for begin, end, was in self._gpus.of(index, end_s))
+            for index in self._state.gpus
+        }
         return Replay(
             header,
             self._state.cluster,
-            self._state.now_s,
+            end_s,
             self._courses,
-            {job_id: tuple(found) for job_id, found in self._segments.items()},
-            {index: tuple(self._spans.get(index, ())) for index in self._state.gpus},
+            segments,
+            spans,
             tuple(self._rates),
             tuple(self._probes),
-            tuple(self.decisions),
+            tuple(self._decisions),
         )
 
 

@@ -61,7 +61,7 @@ class DeviceStory:
 
     @property
     def name(self) -> str:
-        return device_name(self.index, self.model.name)
+        return device_name(self.index, self.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,8 @@ def run_story(lines: Iterable[str], name: str, jobs: Sequence[Job], pace: float 
     )
 
 
-def device_name(index: int, model: str) -> str:
-    return f"{'CPU' if model.lower().startswith('cpu') else 'GPU'} {index}"
+def device_name(index: int, model: GpuModel) -> str:
+    return f"{model.noun} {index}"
 
 
 def profile_of(grant: Grant) -> str:
