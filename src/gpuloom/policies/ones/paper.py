@@ -7,9 +7,9 @@ nodes as can be. Of the worth of a larger batch ONES knows nothing: each GPU of 
 
 A new job has one GPU for two epochs. A job that then has spent two epochs on all that its limit allows has the limit
 doubled, up to four times its request. The largest job, if it holds half the cluster and has run longer than the median,
-is scaled down to 2 n / (1 + run time / 2 medians), made even. A schedule is deployed as a whole, and only when every
-running job that it touches has ended an epoch since it was last touched; until then, jobs that wait start on idle GPUs.
-A paused job that a deployed schedule leaves out has its limit halved.
+is scaled down to 2 n / (1 + run time / 2 medians), made even; what nobody else fills is still its own. A schedule is
+deployed as a whole, and only when every running job that it touches has ended an epoch since it was last touched; until
+then, jobs that wait start on idle GPUs. A paused job that a deployed schedule leaves out has its limit halved.
 
 Where the description is silent, or speaks of what is not here:
 - A round is a minute and has up to 60 generations, since the original breeds once a second. A round has one draw.
@@ -165,34 +165,41 @@ class OnesPaper(Policy):
                 del self._ended[min(self._ended)]
 
     def _move_limits(self, view: View, gpus: int) -> None:
-        """Double the limit of who has used it for long enough, scale down who holds too much for too long."""
+        """Double the limit of who has used it for long enough."""
         most = {job.id: _most(job, gpus) for job in view.jobs.values()}
-        settled = {job_id: job for job_id, job in self._known.items() if job.gpus and job.epochs_since >= JUDGED_EPOCHS}
-        for job_id, known in settled.items():
-            if known.gpus >= known.limit:
-                known.limit = min(2 * known.limit, most[job_id])
-        largest = max(settled.values(), key=lambda known: known.gpus, default=None)
-        if largest is not None and largest.gpus >= gpus // 2:
-            began = [known.ran_s for job_id, known in self._known.items() if view.jobs[job_id].starts]
-            median_s = median([ran_s for ran_s, _ in self._ended.values()] + began)
-            if largest.ran_s > median_s > 0:
-                fewer = int(2 * largest.gpus / (SLOWED * largest.ran_s / median_s + 1))
-                largest.limit = min(largest.limit, max(fewer + fewer % 2, 1))
         for job_id, known in self._known.items():
+            if known.gpus >= known.limit and known.epochs_since >= JUDGED_EPOCHS:
+                known.limit *= 2
             known.limit = max(min(known.limit, most[job_id]), view.jobs[job_id].job.min_gpus)
+
+    def _scaled_down(self, view: View, gpus: int) -> dict[str, int]:
+        """The limit of the largest job for this round, if it holds half the cluster and has run for long."""
+        settled = [
+            job_id for job_id, known in self._known.items() if known.gpus and known.epochs_since >= JUDGED_EPOCHS
+        ]
+        largest = max(settled, key=lambda job_id: self._known[job_id].gpus, default=None)
+        if largest is None or self._known[largest].gpus < gpus // 2:
+            return {}
+        began = [known.ran_s for job_id, known in self._known.items() if view.jobs[job_id].starts]
+        median_s = median([ran_s for ran_s, _ in self._ended.values()] + began)
+        known = self._known[largest]
+        fewer = scaled_down(known.gpus, known.ran_s, median_s)
+        return {largest: max(min(known.limit, fewer), view.jobs[largest].job.min_gpus)}
 
     def _problem(self, view: View, jobs: list[JobView], gpus: int) -> Problem:
         known = [self._known[job.id] for job in jobs]
         arrived = {job_id: place for place, job_id in enumerate(view.jobs)}
         new = sorted((row for row, job in enumerate(known) if not job.judged), key=lambda row: arrived[jobs[row].id])
         old = [row for row, job in enumerate(known) if job.judged]
+        lower = self._scaled_down(view, gpus)
         costs = np.zeros((len(jobs), gpus + 1))
         for row, left in zip(old, self._remaining([known[row].path for row in old]), strict=True):
             costs[row, 1:] = left * np.arange(1, gpus + 1) / self._throughput(view.cluster, jobs[row], gpus)[1:]
         return Problem(
             gpus,
             least=np.array([job.job.min_gpus for job in jobs]),
-            limits=np.array([job.limit for job in known]),
+            limits=np.array([lower.get(job.id, self._known[job.id].limit) for job in jobs]),
+            most=np.array([job.limit for job in known]),
             arrivals=np.array(new, dtype=np.intp),
             shortest=np.array(sorted(old, key=lambda row: float(costs[row, 1])), dtype=np.intp),
             costs=costs,
@@ -260,6 +267,14 @@ class OnesPaper(Policy):
             value = float(costs[job.id][after]) if after else None
             reasons.append(Reason(job.id, describe(before, after), why, value, as_is))
         return Plan(grants=grants, reasons=tuple(reasons))
+
+
+def scaled_down(gpus: int, ran_s: float, median_s: float) -> int:
+    """To how many GPUs a job that holds so many is scaled down for the time that it has run; an even number."""
+    if ran_s <= median_s:
+        return gpus
+    fewer = max(int(2 * gpus / (SLOWED * ran_s / max(median_s, 1.0) + 1)), 1)
+    return min(fewer + fewer % 2, gpus)
 
 
 def _local(job: JobView) -> int | None:

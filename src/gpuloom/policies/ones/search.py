@@ -33,7 +33,9 @@ class Problem:
     least: Ints
     """The fewest GPUs that each job takes."""
     limits: Ints
-    """The most that each job may have now."""
+    """R_j: the most that each job may have while others want GPUs."""
+    most: Ints
+    """The most that each job may have at all, if GPUs would be idle otherwise."""
     arrivals: Ints
     """New jobs, in order of arrival: they get their fewest GPUs before anybody else grows."""
     shortest: Ints
@@ -100,16 +102,17 @@ def mutate(problem: Problem, schedules: Ints, rng: np.random.Generator) -> Ints:
 
 
 def fill(problem: Problem, schedules: Ints) -> Ints:
-    """Idle GPUs go to new jobs that have none, then to the others up to their limits; fewer than it takes is none."""
+    """Idle GPUs go to new jobs that have none, then to the others in two rounds; fewer than it takes is none."""
     filled = np.where(schedules < problem.least, 0, schedules)
     new = filled[:, problem.arrivals]
     wanted = np.where(new == 0, problem.least[problem.arrivals], 0)
     idle = problem.gpus - filled.sum(axis=1, keepdims=True)
     filled[:, problem.arrivals] = new + np.where(wanted.cumsum(axis=1) <= idle, wanted, 0)
-    old = filled[:, problem.shortest]
-    wanted = problem.limits[problem.shortest] - old
-    idle = problem.gpus - filled.sum(axis=1, keepdims=True)
-    filled[:, problem.shortest] = old + np.clip(idle - (wanted.cumsum(axis=1) - wanted), 0, wanted)
+    for limits in (problem.limits, problem.most):
+        old = filled[:, problem.shortest]
+        wanted = np.maximum(limits[problem.shortest] - old, 0)
+        idle = problem.gpus - filled.sum(axis=1, keepdims=True)
+        filled[:, problem.shortest] = old + np.clip(idle - (wanted.cumsum(axis=1) - wanted), 0, wanted)
     return np.where(filled < problem.least, 0, filled)
 
 
