@@ -8,7 +8,8 @@ from gpuloom.contract.plan import NO_CHANGE, Plan
 from gpuloom.contract.view import Report
 from gpuloom.engine.memory import recall
 from gpuloom.errors import InputError
-from gpuloom.policies.ones.paper import OnesPaper, scaled_down
+from gpuloom.policies.ones.paper import OnesPaper
+from gpuloom.policies.ones.paper_job import scaled_down
 from gpuloom.work.model import Kind
 from tests.policies.conftest import Desk, scales_well
 

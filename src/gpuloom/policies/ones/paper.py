@@ -20,8 +20,6 @@ Where the description is silent, or speaks of what is not here:
   them, the others are packed on as few nodes as possible, the largest first.
 """
 
-from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -33,47 +31,23 @@ from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster, IdleGpus
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.perf.arrays import Floats, Ints
-from gpuloom.perf.goodput.goodput import network_s
 from gpuloom.perf.goodput.model import GoodputModel
 from gpuloom.policies.ones.beta import Lesson, Path, Predictor, fit
+from gpuloom.policies.ones.paper_job import (
+    JUDGED_EPOCHS,
+    Known,
+    local_batch,
+    most_gpus,
+    samples_per_s,
+    scaled_down,
+)
 from gpuloom.policies.ones.search import Problem, as_text, evolve, from_text
 from gpuloom.policies.placing import describe, usable_gpus
 from gpuloom.work.model import Kind
 
 ROUND_S = 60.0
-JUDGED_EPOCHS = 2
-"""Until a job is predicted, may grow and may be taken out; also between two doublings of its limit."""
-OVER_REQUEST = 4
-SLOWED = 0.5
-"""By how much a job is scaled down for each median that it has run."""
 MOST_ENDED = 100
 """Of so many jobs that ended it remembers how long they ran and what they taught."""
-
-
-@dataclass(slots=True)
-class Known:
-    """What is remembered of a live job."""
-
-    limit: int
-    """R_j: the most GPUs that it may have."""
-    gpus: int = 0
-    """What it was given last."""
-    since_epoch: int = 0
-    """The epochs it had done when that changed."""
-    ran_s: float = 0.0
-    path: Path = field(default_factory=Path)
-
-    @property
-    def epochs_since(self) -> int:
-        return self.path.epochs - self.since_epoch
-
-    @property
-    def judged(self) -> bool:
-        return self.path.epochs >= JUDGED_EPOCHS
-
-    def give(self, gpus: int) -> None:
-        if gpus != self.gpus:
-            self.gpus, self.since_epoch = gpus, self.path.epochs
 
 
 class OnesPaper(Policy):
@@ -166,7 +140,7 @@ class OnesPaper(Policy):
 
     def _move_limits(self, view: View, gpus: int) -> None:
         """Double the limit of who has used it for long enough."""
-        most = {job.id: _most(job, gpus) for job in view.jobs.values()}
+        most = {job.id: most_gpus(job, gpus) for job in view.jobs.values()}
         for job_id, known in self._known.items():
             if known.gpus >= known.limit and known.epochs_since >= JUDGED_EPOCHS:
                 known.limit *= 2
@@ -181,7 +155,7 @@ class OnesPaper(Policy):
         if largest is None or self._known[largest].gpus < gpus // 2:
             return {}
         began = [known.ran_s for job_id, known in self._known.items() if view.jobs[job_id].starts]
-        median_s = median([ran_s for ran_s, _ in self._ended.values()] + began)
+        median_s = float(np.median([ran_s for ran_s, _ in self._ended.values()] + began))
         known = self._known[largest]
         fewer = scaled_down(known.gpus, known.ran_s, median_s)
         return {largest: max(min(known.limit, fewer), view.jobs[largest].job.min_gpus)}
@@ -226,7 +200,7 @@ class OnesPaper(Policy):
         kept = self._throughputs.get(job.id)
         if kept is None or kept[0] is not model or len(kept[1]) != len(counts):
             node_size = max(map(len, cluster.nodes.values()))
-            kept = self._throughputs[job.id] = (model, counts * _samples_per_s(model, _local(job), node_size, gpus))
+            kept = self._throughputs[job.id] = (model, counts * samples_per_s(model, local_batch(job), node_size, gpus))
         return kept[1]
 
     def _deployed(self, view: View, wanted: dict[str, int]) -> dict[str, int]:
@@ -258,7 +232,7 @@ class OnesPaper(Policy):
         reasons = []
         for job in sorted(changed, key=lambda job: -deployed[job.id]):
             before, after, known = len(job.grants), deployed[job.id], self._known[job.id]
-            grants[job.id] = tuple(Grant(gpu, batch=_local(job)) for gpu in _pack(idle, view.cluster, after))
+            grants[job.id] = tuple(Grant(gpu, batch=local_batch(job)) for gpu in _pack(idle, view.cluster, after))
             known.give(after)
             why = f"limit {known.limit}; GPU seconds that it would still take, by a draw"
             if not known.judged:
@@ -267,38 +241,6 @@ class OnesPaper(Policy):
             value = float(costs[job.id][after]) if after else None
             reasons.append(Reason(job.id, describe(before, after), why, value, as_is))
         return Plan(grants=grants, reasons=tuple(reasons))
-
-
-def scaled_down(gpus: int, ran_s: float, median_s: float) -> int:
-    """To how many GPUs a job that holds so many is scaled down for the time that it has run; an even number."""
-    if ran_s <= median_s:
-        return gpus
-    fewer = max(int(2 * gpus / (SLOWED * ran_s / max(median_s, 1.0) + 1)), 1)
-    return min(fewer + fewer % 2, gpus)
-
-
-def _local(job: JobView) -> int | None:
-    """Samples of a step on each GPU: as in the request; None leaves the batch to the job."""
-    return None if job.job.batch is None else -(-job.job.batch // job.job.gpus)
-
-
-def _most(job: JobView, gpus: int) -> int:
-    """Beyond so many GPUs the limit is never raised: request, cluster, and the largest batch."""
-    most, model = min(gpus, job.job.max_gpus, OVER_REQUEST * job.job.gpus), job.report.goodput if job.report else None
-    if model is not None:
-        most = min(most, model.max_replicas, model.limits.max_batch // (_local(job) or model.limits.init_batch))
-    return max(most, 1)
-
-
-def _samples_per_s(model: GoodputModel, local: int | None, node_size: int, gpus: int) -> Floats:
-    """Of each of 0 to `gpus` GPUs, packed on as few nodes as can be; what exceeds the memory takes several passes."""
-    passes = -(-(local or model.limits.init_batch) // model.limits.max_local)
-    samples = -(-(local or model.limits.init_batch) // passes)
-    times = model.times
-    compute = times.a_c + times.b_c * samples
-    network = np.array([network_s(times, count > node_size, count) for count in range(gpus + 1)])
-    step = (compute**times.gamma + network**times.gamma) ** (1 / times.gamma)
-    return np.asarray(samples * passes / (step + compute * (passes - 1)))
 
 
 def _pack(idle: IdleGpus, cluster: Cluster, count: int) -> list[int]:
