@@ -9,10 +9,11 @@ A new job has one GPU for two epochs. A job that then has spent two epochs on al
 doubled, up to four times its request. The largest job, if it holds half the cluster and has run longer than the median,
 is scaled down to 2 n / (1 + run time / 2 medians), made even; what nobody else fills is still its own. A schedule is
 deployed as a whole, and only when every running job that it touches has ended an epoch since it was last touched; until
-then, jobs that wait start on idle GPUs. A paused job that a deployed schedule leaves out has its limit halved.
+then, jobs that wait start on idle GPUs. Whom a deployed schedule takes out has its limit halved.
 
 Where the description is silent, or speaks of what is not here:
 - A round is a minute and has up to 60 generations, since the original breeds once a second. A round has one draw.
+- A limit is halved when its job is taken out, not again in every round that the job then waits.
 - The local batch is the one of the request, batch / GPUs: known from the start, so no restart is spent on changing it.
 - Samples done are progress in steps of the initial batch x that batch: a job reports no count of its own.
 - Whoever leaves is taken as completed: a policy is not told why. Before anybody has, a job is taken as half done.
@@ -210,7 +211,7 @@ class OnesPaper(Policy):
         ]
         if all(known.epochs_since for known in touched):
             for job in view.jobs.values():
-                if job.starts and not wanted[job.id]:
+                if job.grants and not wanted[job.id]:
                     known = self._known[job.id]
                     known.limit = max(known.limit // 2, job.job.min_gpus)
             return wanted
