@@ -25,6 +25,7 @@ POLICIES: dict[str, tuple[str, str]] = {
     "tiresias": ("tiresias", "Tiresias"),
     "optimus": ("optimus", "Optimus"),
     "pollux": ("pollux.policy", "Pollux"),
+    "ones-paper": ("ones.paper", "OnesPaper"),
 }
 
 SPELLING = {"static": "static:3,2,2", "mps-only": "mps-only:2"}
