@@ -41,7 +41,7 @@ from tests.engine.conftest import check_invariants
 from tests.engine.dump import dump
 from tests.policies.conftest import scales_well
 
-ELASTIC = frozenset({"tiresias", "optimus", "pollux"})
+ELASTIC = frozenset({"tiresias", "optimus", "pollux", "ones", "ones-paper"})
 WORKLOADS = (None, "a", "b", "c")
 MOST_JOBS = 7
 
