@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ def run(
     settings = Settings(
         batch, max_batch, max_local_batch, seed, Scaling(scaling), warmup_steps, drop_last, timeout_s, checkpoint_s, address
     )
+    import_what_workers_need()
     check_that_it_can_fork()
     target = launch_target(workers, () if os.environ.get("GPULOOM_WORKERS") else visible_devices())
     server = Server(train, settings, Conductor(settings, target), resuming() if resume is None else resume)
@@ -58,6 +60,13 @@ def run(
         print(finish.sentence.rstrip(), file=sys.stderr)
     if finish.code or server.stopped:
         sys.exit(finish.code or (INTERRUPTED if server.interrupted else 0))
+
+
+def import_what_workers_need() -> None:
+    """Whatever is imported before the fork need not be imported after it. Optimisers import the second, and it takes long."""
+    for name in ("gpuloom.train.elastic.worker", "torch._dynamo"):
+        with contextlib.suppress(ModuleNotFoundError):
+            import_module(name)
 
 
 def check_that_it_can_fork() -> None:
