@@ -1,6 +1,6 @@
 """A PyTorch training that changes its number of workers and its batch without a restart. Also runs alone:
 
-    python examples/elastic_job.py --workers 2 --epochs 3
+python examples/elastic_job.py --workers 2 --epochs 3
 """
 
 import argparse

@@ -130,5 +130,3 @@ class Training:
     def log(self) -> str:
         path = self.folder / "log"
         return path.read_text() if path.exists() else ""
-
-

@@ -1,6 +1,7 @@
 """Imports PyTorch once and forks trainings: a test then waits some milliseconds for one instead of some seconds.
 
-Reads a JSON object a line: {"do": "begin", "wish": {…}, "folder": "…", "env": {…}}, {"do": "compare", …}, {"do": "wait"}.
+Reads a JSON object a line: {"do": "begin", "wish": {…}, "folder": "…", "env": {…}}, {"do": "compare", …}, {"do":
+"wait"}.
 """
 
 import json

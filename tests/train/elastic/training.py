@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from gpuloom.train import elastic
-from gpuloom.train.elastic.sampler import permutation, step_end
+from gpuloom.train.elastic.steps.sampler import permutation, step_end
 
 FEATURES, RATE = 6, 0.05
 
@@ -51,9 +51,7 @@ class Net(nn.Module):  # type: ignore[misc]
         super().__init__()
         norms = {"none": nn.Identity, "plain": nn.BatchNorm1d, "sync": elastic.SyncBatchNorm}
         norm = nn.Identity() if wish.norm == "none" else norms[wish.norm](8)
-        self.net = nn.Sequential(
-            nn.Linear(FEATURES, 8), norm, nn.Tanh(), nn.Dropout(wish.dropout), nn.Linear(8, 1)
-        )
+        self.net = nn.Sequential(nn.Linear(FEATURES, 8), norm, nn.Tanh(), nn.Dropout(wish.dropout), nn.Linear(8, 1))
         self.visits = nn.Parameter(torch.zeros(wish.samples))
 
 

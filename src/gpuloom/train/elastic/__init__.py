@@ -17,16 +17,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuloom.train.elastic.batchnorm import SyncBatchNorm, sync_batch_norm
     from gpuloom.train.elastic.job import Job
     from gpuloom.train.elastic.server import run
     from gpuloom.train.elastic.settings import ElasticError, Every, Scaling
+    from gpuloom.train.elastic.steps.batchnorm import SyncBatchNorm, sync_batch_norm
     from gpuloom.train.elastic.worker import Worker
 
 __all__ = ["ElasticError", "Every", "Job", "Scaling", "SyncBatchNorm", "Worker", "run", "sync_batch_norm"]
 
 _HOMES = {
-    "SyncBatchNorm": "batchnorm", "sync_batch_norm": "batchnorm", "Job": "job", "run": "server",
+    "SyncBatchNorm": "steps.batchnorm", "sync_batch_norm": "steps.batchnorm", "Job": "job", "run": "server",
     "ElasticError": "settings", "Every": "settings", "Scaling": "settings", "Worker": "worker",
 }  # fmt: skip
 

@@ -1,9 +1,10 @@
 """Who is in the group, and what comes next: a state machine without input or output of its own.
 
-Events are its methods; each returns the actions that close the difference between what is wanted and what is. There is one
-way to change anything: all workers of a round park after the same step (or where a failure leaves them), say how far they
-are, and are then told to form the next round, to go on, or to leave. Growth, shrinking, a new batch, a stop, the end of
-training and the death of a worker are all that. It knows nothing of processes, sockets and clocks: `now` is passed in.
+Events are its methods; each returns the actions that close the difference between what is wanted and what is. There
+is one way to change anything: all workers of a round park after the same step (or where a failure leaves them), say
+how far they are, and are then told to form the next round, to go on, or to leave. Growth, shrinking, a new batch, a
+stop, the end of training and the death of a worker are all that. It knows nothing of processes, sockets and clocks:
+`now` is passed in.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
 """The fork server: the user's script itself, once it calls `run`. It has imported everything and trains nothing.
 
-One loop over sockets and processes; what they mean is the conductor's business. It touches no CUDA and starts no thread, so
-that a fork of it is a sound worker after some milliseconds. The store by which groups meet is a process of its own.
+One loop over sockets and processes; what they mean is the conductor's business. It touches no CUDA and starts no
+thread, so that a fork of it is a sound worker after some milliseconds. The store by which groups meet is a process of
+its own.
 """
 
 import contextlib
@@ -49,7 +50,16 @@ def run(
 ) -> None:
     """Train with as many workers as are wanted at any time. Returns when training is over; exits if it was stopped."""
     settings = Settings(
-        batch, max_batch, max_local_batch, seed, Scaling(scaling), warmup_steps, drop_last, timeout_s, checkpoint_s, address
+        batch,
+        max_batch,
+        max_local_batch,
+        seed,
+        Scaling(scaling),
+        warmup_steps,
+        drop_last,
+        timeout_s,
+        checkpoint_s,
+        address,
     )
     import_what_workers_need()
     check_that_it_can_fork()
@@ -63,7 +73,7 @@ def run(
 
 
 def import_what_workers_need() -> None:
-    """Whatever is imported before the fork need not be imported after it. Optimisers import the second, and it takes long."""
+    """Whatever is imported before the fork need not be after it. Optimisers import the second, and it takes long."""
     for name in ("gpuloom.train.elastic.worker", "torch._dynamo"):
         with contextlib.suppress(ModuleNotFoundError):
             import_module(name)
@@ -76,7 +86,9 @@ def check_that_it_can_fork() -> None:
     if torch.cuda.is_initialized():
         raise ElasticError("CUDA was used before elastic.run: use it in the training function only, workers are forks")
     if threading.active_count() > 1:
-        raise ElasticError("a thread was started before elastic.run: start it in the training function, workers are forks")
+        raise ElasticError(
+            "a thread was started before elastic.run: start it in the training function, workers are forks"
+        )
 
 
 def visible_devices() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a user chooses once, and what the environment says at launch. Knows the names of the variables; starts nothing."""
+"""What a user chooses once, and what the environment says at launch. Knows the variables' names; starts nothing."""
 
 import json
 import os
@@ -11,7 +11,7 @@ MIG = "MIG-"
 
 
 class ElasticError(Exception):
-    """Something the user gave is wrong: one sentence. (gpuloom.errors is above this room, and jobs import without it.)"""
+    """Something the user gave is wrong: one sentence. (Jobs import this without gpuloom.errors.)"""
 
 
 class Scaling(StrEnum):

@@ -1,4 +1,4 @@
-"""All that a training is: gathered, sent to newcomers, written to disk, put back. Knows nothing of who is in the group."""
+"""All that a training is: gathered, sent to newcomers, written to disk, put back. Does not know who is in the group."""
 
 import contextlib
 import os
@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpuloom.train.elastic.group import Group
-from gpuloom.train.elastic.noise import Noise
-from gpuloom.train.elastic.scaling import Ramp
+from gpuloom.train.elastic.steps.group import Group
+from gpuloom.train.elastic.steps.noise import Noise
+from gpuloom.train.elastic.steps.scaling import Ramp
 
 FILE = "elastic.pt"
 
@@ -120,10 +120,10 @@ def _to_all(group: Group, tensor: torch.Tensor, lacking: list[int]) -> None:
 def receive_state(group: Group, source: int) -> dict[str, Any] | None:
     """What the source sends; None if the group fails."""
     length = _received(group, torch.zeros(1, dtype=torch.int64, device=group.device), source)
-    if group.failed is not None:
+    if not group.works():
         return None
     form = _received(group, torch.zeros(int(length), dtype=torch.uint8, device=group.device), source)
-    if group.failed is not None:
+    if not group.works():
         return None
 
     def fill(hole: _Hole) -> torch.Tensor:
@@ -131,7 +131,7 @@ def receive_state(group: Group, source: int) -> dict[str, Any] | None:
         return (_received(group, tensor, source) if tensor.numel() else tensor).to(hole.device)
 
     state: dict[str, Any] = _walk(pickle.loads(form.cpu().numpy().tobytes()), fill)
-    return state if group.failed is None else None
+    return state if group.works() else None
 
 
 def _received(group: Group, tensor: torch.Tensor, source: int) -> torch.Tensor:

@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpuloom.train.elastic.group import Group
 from gpuloom.train.elastic.job import Job, Leave
 from gpuloom.train.elastic.settings import ElasticError, Every, Seat, Settings
+from gpuloom.train.elastic.state import Training
+from gpuloom.train.elastic.steps.group import Group
+from gpuloom.train.elastic.steps.samples import fetcher
+from gpuloom.train.elastic.steps.stepper import Options, Stepper
 from gpuloom.train.elastic.wire import Lines, Message
 
 REFUSED = {
@@ -100,9 +103,11 @@ class Worker:
         refuse(model)
         if self.job is not None:
             raise ElasticError("wrap was called twice; a worker has one job")
-        self.job = Job(
-            self, model, optimiser, dataset, scheduler, Every(scheduler_every), scaler, clip_norm, fetch, measure_noise
-        )
+        training = Training(model, optimiser, scheduler, scaler)
+        options = Options(Every(scheduler_every), clip_norm, measure_noise)
+        fetch = fetch or fetcher(dataset, self.device)
+        stepper = Stepper(training, self.settings, options, len(dataset), fetch, self.device)
+        self.job = Job(self, training, stepper, len(dataset))
         return self.job
 
 

@@ -1,8 +1,8 @@
 """Adds up the workers' gradients, in buckets, while the backward pass still runs; and squares them for the noise.
 
-Gradients arrive weighted by samples, so their sum is the gradient of the mean over the whole batch, however it was split.
-The last bucket carries a few numbers more: a step needs no collective of its own to agree on anything.
-A parameter without a gradient counts as having one of zero, whatever the number of workers.
+Gradients arrive weighted by samples, so their sum is the gradient of the mean over the whole batch, however it was
+split. The last bucket carries a few numbers more: a step needs no collective of its own to agree on anything. A
+parameter without a gradient counts as having one of zero, whatever the number of workers.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gpuloom.train.elastic.group import Group
+from gpuloom.train.elastic.steps.group import Group
 
 BUCKET_BYTES = 8 << 20
 WIDE = (torch.float32, torch.float64)
@@ -25,9 +25,7 @@ class Bucket:
     work: Any = None
 
     def gather(self) -> torch.Tensor:
-        parts = [
-            (torch.zeros_like(one) if one.grad is None else one.grad).reshape(-1) for one in self.parameters
-        ]
+        parts = [(torch.zeros_like(one) if one.grad is None else one.grad).reshape(-1) for one in self.parameters]
         return torch.cat(parts)
 
     def scatter(self) -> None:
@@ -101,7 +99,7 @@ class Reducer:
         while step.launched < len(self._buckets):
             self._launch(step)
         self._step = None
-        if not all([step.group.wait(bucket.work) for bucket in self._buckets]):
+        if not all(step.group.wait(bucket.work) for bucket in self._buckets):
             return None
         return self._sums(step)
 

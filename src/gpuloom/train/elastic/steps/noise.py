@@ -1,10 +1,10 @@
 """How noisy the gradient is, and what a larger batch is therefore worth. Pure.
 
-A gradient over n samples is the true one plus noise: E|g|² = sqr + sigma²/n. From K gradients of n_i samples each that
-together are a batch of B, with S = Σ (n_i/B)|g_i|² and |ḡ|² of their weighted mean (the batch's gradient):
-S - |ḡ|² has the mean sigma² (K-1)/B. So workers' own gradients tell sigma² without another pass, also if they are uneven.
-As in AdaScale and Pollux: `var` is the variance at the initial batch, and a step with s times the initial batch is worth
-(var + sqr) / (var/s + sqr) steps of it.
+A gradient over n samples is the true one plus noise: E|g|² = sqr + sigma²/n. From K gradients of n_i samples each
+that together are a batch of B, with S = Σ (n_i/B)|g_i|² and |ḡ|² of their weighted mean (the batch's gradient): S -
+|ḡ|² has the mean sigma² (K-1)/B. So workers' own gradients tell sigma² without another pass, also if they are uneven.
+As in AdaScale and Pollux: `var` is the variance at the initial batch, and a step with s times the initial batch is
+worth (var + sqr) / (var/s + sqr) steps of it.
 """
 
 from dataclasses import dataclass
@@ -33,13 +33,11 @@ class Noise:
 
     def seen(self, sqr: float, var: float) -> "Noise":
         rest = 1 - DECAY
-        return Noise(
-            DECAY * self.sqr_sum + rest * sqr, DECAY * self.var_sum + rest * var, DECAY * self.weight + rest
-        )
+        return Noise(DECAY * self.sqr_sum + rest * sqr, DECAY * self.var_sum + rest * var, DECAY * self.weight + rest)
 
 
 def estimate(parts_sqr: float, whole_sqr: float, parts: int, batch: int, initial: int) -> tuple[float, float]:
-    """`sqr` and `var` from one step: Σ (n_i/B)|g_i|², |ḡ|², K, B and the initial batch. Unbiased, so either may be < 0."""
+    """`sqr` and `var` from a step: Σ (n_i/B)|g_i|², |ḡ|², K, B and the initial batch. Unbiased: either may be < 0."""
     sigma = (parts_sqr - whole_sqr) * batch / (parts - 1)
     return whole_sqr - sigma / batch, sigma / initial
 

@@ -1,7 +1,7 @@
 """Which samples a step takes and who computes them. Pure: a seed, an epoch and a position say it all.
 
-An epoch is a seeded permutation of the data set. A step takes the next `batch` of it, whoever is there to compute them, so
-neither a change of workers nor a failure can lose or double a sample: what has been visited is one number.
+An epoch is a seeded permutation of the data set. A step takes the next `batch` of it, whoever is there to compute
+them, so neither a change of workers nor a failure can lose or double a sample: what has been visited is one number.
 """
 
 from collections.abc import Iterator

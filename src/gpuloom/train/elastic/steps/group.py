@@ -1,10 +1,10 @@
 """The process group of one round: formed once, never used again after anything went wrong with it.
 
-Its operations never raise: a failure is remembered in `failed`, and what a step computed after that is thrown away. So a
-dead peer cannot come up inside the user's loop. Groups are made without PyTorch's global one, each on its own prefix of
-the store (pytorch#55967: a store used twice hangs). A dead peer makes gloo fail and NCCL hang, so `abort` is called from
-another thread: NCCL's communicator has one, gloo's has none in effect (2.13: a collective goes on waiting), so the TCP
-connections that it opened are shut.
+Its operations never raise: a failure is remembered in `failed`, and what a step computed after that is thrown away.
+So a dead peer cannot come up inside the user's loop. Groups are made without PyTorch's global one, each on its own
+prefix of the store (pytorch#55967: a store used twice hangs). A dead peer makes gloo fail and NCCL hang, so `abort`
+is called from another thread: NCCL's communicator has one, gloo's has none in effect (2.13: a collective goes on
+waiting), so the TCP connections that it opened are shut.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class Group:
         return self._begin(lambda: self._backend.recv([tensor], source, 0))
 
     def wait(self, work: Any) -> bool:
-        """Until it is done here; False if it never will be. On a GPU the host waits too: a step is applied or it is not."""
+        """Until it is done here; False if it never will be. On a GPU the host waits too: a step is applied or not."""
         if work is None:
             return self.failed is None
         self.due = time.monotonic() + self._timeout_s
@@ -91,6 +91,9 @@ class Group:
                     connection.shutdown(socket.SHUT_RDWR)
             for connection in forming:
                 connection.close()
+
+    def works(self) -> bool:
+        return self.failed is None
 
     @property
     def hangs(self) -> bool:

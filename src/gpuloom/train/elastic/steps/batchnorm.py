@@ -1,8 +1,8 @@
 """Batch norm over the whole step's samples, wherever they are computed: the same with any number of workers.
 
-PyTorch's SyncBatchNorm wants GPU inputs and a process group that lives as long as the model. This one works on any device,
-with the group of the present round, and leaves out passes that count for nothing. Plain batch norm's running figures are
-averaged over workers at every step instead (see docs/elastic-training.md).
+PyTorch's SyncBatchNorm wants GPU inputs and a process group that lives as long as the model. This one works on any
+device, with the group of the present round, and leaves out passes that count for nothing. Plain batch norm's running
+figures are averaged over workers at every step instead (see docs/elastic-training.md).
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpuloom.train.elastic.group import Group
+from gpuloom.train.elastic.steps.group import Group
 
 
 class Here:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from gpuloom.train.elastic.noise import Noise, gain
 from gpuloom.train.elastic.settings import Scaling
+from gpuloom.train.elastic.steps.noise import Noise, gain
 
 
 def factor(scaling: Scaling, scale: float, noise: Noise) -> float:
@@ -23,7 +23,9 @@ def chosen(scaling: Scaling, optimiser: str) -> Scaling:
     """What AUTO means for an optimiser, by the name of its class."""
     if scaling is not Scaling.AUTO:
         return scaling
-    adaptive = any(word in optimiser.lower() for word in ("adam", "adagrad", "adadelta", "rmsprop", "lamb", "adafactor"))
+    adaptive = any(
+        word in optimiser.lower() for word in ("adam", "adagrad", "adadelta", "rmsprop", "lamb", "adafactor")
+    )
     return Scaling.SQRT if adaptive else Scaling.LINEAR
 
 
