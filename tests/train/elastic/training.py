@@ -9,7 +9,7 @@ import json
 import os
 import time
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +123,8 @@ def compare(wish: Wish, folder: Path) -> dict[str, Any]:
     crcs: dict[tuple[int, int], set[int]] = {}
     for row in rows:
         crcs.setdefault((row["round"], row["step"]), set()).add(row["crc"])
-    inputs, wanted, model, optimiser = parts(wish)
-    if wish.norm == "sync":
-        model.net[1] = nn.BatchNorm1d(8).double()  # alone, the plain one sees the whole batch
+    # Alone, a plain batch norm sees the whole batch.
+    inputs, wanted, model, optimiser = parts(replace(wish, norm="plain") if wish.norm == "sync" else wish)
     position = epoch = 0
     final = torch.load(folder / "final.pt", weights_only=True)
     for step in range(final["step"]):

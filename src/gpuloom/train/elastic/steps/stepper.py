@@ -89,7 +89,7 @@ class Stepper:
         self._loss = self._metric = 0.0
         self._before = [buffer.clone() for buffer in running_figures(self._training.model)]
         order = permutation(self._samples, self._settings.seed, at.epoch)
-        self.begun_at = time.monotonic()
+        step, self.begun_at = at.step, time.monotonic()
         self.watch.begin()
         for number, part in enumerate(parts):
             self._seed(number, group.rank)
@@ -100,7 +100,7 @@ class Stepper:
                 raise ElasticError("the loop asked for the next samples without job.backward(loss) for the last ones")
             if not group.works():
                 break
-        if not group.works():
+        if at.step == step:  # the group may also have failed after it was applied
             self._undo()
 
     def waits_for_loss(self) -> bool:
