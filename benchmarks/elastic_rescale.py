@@ -72,7 +72,8 @@ class Process:
 
     def steps(self) -> list[dict[str, Any]]:
         found = []
-        for line in (self.folder / "steps").read_text().splitlines():
+        path = self.folder / "steps"
+        for line in path.read_text().splitlines() if path.exists() else ():
             with suppress(ValueError):
                 found.append(json.loads(line))
         return found

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpuloom.train.elastic.server import import_what_workers_need
+from gpuloom.train.elastic.launch import import_what_workers_need
 from tests.train.elastic import training
 
 

@@ -5,7 +5,8 @@ from collections import deque
 
 import pytest
 
-from gpuloom.train.elastic.conductor import Action, Conductor, Finish, Fork, Kill, Settled, Tell
+from gpuloom.train.elastic.actions import Action, Finish, Fork, Kill, Settled, Tell
+from gpuloom.train.elastic.conductor import Conductor
 from gpuloom.train.elastic.settings import Seat, Settings, Target
 from gpuloom.train.elastic.wire import Message
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuloom.train.elastic.job import Job
-    from gpuloom.train.elastic.server import run
+    from gpuloom.train.elastic.launch import run
     from gpuloom.train.elastic.settings import ElasticError, Every, Scaling
     from gpuloom.train.elastic.steps.batchnorm import SyncBatchNorm, sync_batch_norm
     from gpuloom.train.elastic.worker import Worker
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ElasticError", "Every", "Job", "Scaling", "SyncBatchNorm", "Worker", "run", "sync_batch_norm"]
 
 _HOMES = {
-    "SyncBatchNorm": "steps.batchnorm", "sync_batch_norm": "steps.batchnorm", "Job": "job", "run": "server",
+    "SyncBatchNorm": "steps.batchnorm", "sync_batch_norm": "steps.batchnorm", "Job": "job", "run": "launch",
     "ElasticError": "settings", "Every": "settings", "Scaling": "settings", "Worker": "worker",
 }  # fmt: skip
 

@@ -9,8 +9,8 @@ stop, the end of training and the death of a worker are all that. It knows nothi
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
+from gpuloom.train.elastic.actions import NO_STATE, Action, Finish, Fork, Kill, Member, Phase, Settled, Tell
 from gpuloom.train.elastic.settings import Seat, Settings, Target
 from gpuloom.train.elastic.wire import Message
 
@@ -20,60 +20,6 @@ SAME_CRASHES = 3
 """Workers that may end with the same exception without any progress in between."""
 DEATHS = 12
 """Workers that may be killed without any progress in between."""
-NO_STATE = -1
-
-
-class Phase(Enum):
-    WARMING = auto()
-    STANDBY = auto()
-    TRAINING = auto()
-    PARKED = auto()
-    LEAVING = auto()
-
-
-@dataclass(slots=True)
-class Member:
-    """One worker's process."""
-
-    ident: int
-    seat: Seat
-    phase: Phase = Phase.WARMING
-    step: int = NO_STATE
-    """Steps that its state has seen; told whenever it parks."""
-    ended: bool = False
-    """It parked because training is over."""
-    crash: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    ident: int
-    seat: Seat
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    ident: int
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    ident: int
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What was wanted is reached, or given up: everybody who listens is told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    code: int
-    sentence: str | None = None
-
-
-Action = Fork | Tell | Kill | Settled | Finish
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gpuloom.train.elastic.actions import NO_STATE
 from gpuloom.train.elastic.reports import report_progress
 from gpuloom.train.elastic.settings import ElasticError
 from gpuloom.train.elastic.state import Training, load, receive_state, save, send_state
@@ -21,8 +22,6 @@ from gpuloom.train.job import checkpoint_dir
 
 if TYPE_CHECKING:
     from gpuloom.train.elastic.worker import Worker
-
-NO_STATE = -1
 
 
 class Leave(BaseException):

@@ -12,103 +12,23 @@ import selectors
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gpuloom.train.elastic.conductor import Action, Conductor, Finish, Fork, Kill, Settled, Tell
-from gpuloom.train.elastic.settings import ElasticError, Scaling, Seat, Settings, launch_target, target_from
-from gpuloom.train.elastic.wire import Lines, Message, short_name
-from gpuloom.train.job import on_stop, resuming
+from gpuloom.train.elastic.actions import Action, Finish, Fork, Kill, Settled, Tell
+from gpuloom.train.elastic.conductor import Conductor
+from gpuloom.train.elastic.door import Door
+from gpuloom.train.elastic.settings import ElasticError, Seat, Settings, target_from
+from gpuloom.train.elastic.wire import Lines, Message
+from gpuloom.train.job import on_stop
 
 if TYPE_CHECKING:
     from gpuloom.train.elastic.worker import Worker
 
 TICK_S = 0.5
-INTERRUPTED = 130
-
-
-def run(
-    train: "Callable[[Worker], None]",
-    *,
-    batch: int,
-    max_batch: int | None = None,
-    max_local_batch: int | None = None,
-    seed: int = 0,
-    workers: int | None = None,
-    scaling: Scaling | str = Scaling.AUTO,
-    warmup_steps: int = 0,
-    drop_last: bool = False,
-    timeout_s: float = 60.0,
-    checkpoint_s: float = 300.0,
-    resume: bool | None = None,
-    address: str = "127.0.0.1",
-) -> None:
-    """Train with as many workers as are wanted at any time. Returns when training is over; exits if it was stopped."""
-    settings = Settings(
-        batch,
-        max_batch,
-        max_local_batch,
-        seed,
-        Scaling(scaling),
-        warmup_steps,
-        drop_last,
-        timeout_s,
-        checkpoint_s,
-        address,
-    )
-    import_what_workers_need()
-    check_that_it_can_fork()
-    target = launch_target(workers, () if os.environ.get("GPULOOM_WORKERS") else visible_devices())
-    server = Server(train, settings, Conductor(settings, target), resuming() if resume is None else resume)
-    finish = server.serve()
-    if finish.sentence:
-        print(finish.sentence.rstrip(), file=sys.stderr)
-    if finish.code or server.stopped:
-        sys.exit(finish.code or (INTERRUPTED if server.interrupted else 0))
-
-
-def import_what_workers_need() -> None:
-    """Whatever is imported before the fork need not be after it. Optimisers import the second, and it takes long."""
-    for name in ("gpuloom.train.elastic.worker", "torch._dynamo"):
-        with contextlib.suppress(ModuleNotFoundError):
-            import_module(name)
-
-
-def check_that_it_can_fork() -> None:
-    """What a fork would break has not been begun."""
-    import torch
-
-    if torch.cuda.is_initialized():
-        raise ElasticError("CUDA was used before elastic.run: use it in the training function only, workers are forks")
-    if threading.active_count() > 1:
-        raise ElasticError(
-            "a thread was started before elastic.run: start it in the training function, workers are forks"
-        )
-
-
-def visible_devices() -> tuple[str, ...]:
-    """CUDA devices, without touching CUDA here: from the environment, or asked for in a process of its own."""
-    import torch
-
-    if not torch.backends.cuda.is_built() or not Path("/dev/nvidiactl").exists():
-        return ()
-    told = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if told is not None:
-        return tuple(name for name in (part.strip() for part in told.split(",")) if name not in ("", "-1"))
-    reader, writer = os.pipe()
-    if (child := os.fork()) == 0:
-        os.write(writer, str(torch.cuda.device_count()).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        count = int(answer.read() or 0)
-    os.waitpid(child, 0)
-    return tuple(str(number) for number in range(count))
 
 
 @dataclass(slots=True)
@@ -129,9 +49,8 @@ class Server:
         self._train, self._settings, self._conductor, self._resume = train, settings, conductor, resume
         self._launch = secrets.token_hex(8)
         self._children: dict[int, Child] = {}
-        self._clients: list[Lines] = []
         self._selector = selectors.DefaultSelector()
-        self._listener: socket.socket | None = None
+        self._door = Door(self._selector, self._asked)
         self._store_pid = self._store_port = 0
         self._awake_s = 0.0
         self._finish: Finish | None = None
@@ -149,7 +68,7 @@ class Server:
         signal.signal(signal.SIGINT, lambda *_: self._asked_to_stop(interrupted=True))
         self._selector.register(waker, selectors.EVENT_READ, lambda: waker.recv(64))
         try:
-            self._listen()
+            self._door.open()
             self._start_store()
             self._do(self._conductor.begin(self._awake_s))
             self._loop()
@@ -193,11 +112,30 @@ class Server:
                 case Kill(ident):
                     self._kill(ident)
                 case Settled():
-                    for client in list(self._clients):
-                        self._answer(client)
+                    self._door.answer_all(self._status())
                 case Finish():
                     self._finish = action
                     return
+
+    def _asked(self, client: Lines, message: Message) -> None:
+        """Somebody at the door. The answer is what is now; that a target is reached is told to all, later."""
+        actions: list[Action] = []
+        refused: Message = {}
+        try:
+            match message.get("op"):
+                case "resize":
+                    actions = self._conductor.resize(target_from(message), self._awake_s)
+                case "status":
+                    pass
+                case other:
+                    raise ElasticError(f"op is {other!r}; resize and status are known")
+        except ElasticError as wrong:
+            refused = {"error": str(wrong), "refused": True}
+        self._door.answer(client, {**self._status(), **refused})
+        self._do(actions)
+
+    def _status(self) -> Message:
+        return self._conductor.status({child.ident: child.pid for child in self._children.values()})
 
     # --- workers
 
@@ -293,73 +231,6 @@ class Server:
             os.waitpid(self._store_pid, 0)
         self._start_store()
 
-    # --- clients
-
-    def _listen(self) -> None:
-        told = os.environ.get("GPULOOM_ELASTIC_SOCKET")
-        if not told:
-            return
-        path = Path(told)
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        mask = os.umask(0o177)
-        try:
-            with short_name(path) as name:
-                listener.bind(name)
-        except OSError as error:
-            raise ElasticError(f"GPULOOM_ELASTIC_SOCKET {told}: {error}") from None
-        finally:
-            os.umask(mask)
-        listener.listen(16)
-        listener.setblocking(False)
-        self._listener = listener
-        self._selector.register(listener, selectors.EVENT_READ, self._accept)
-
-    def _accept(self) -> None:
-        assert self._listener is not None
-        with contextlib.suppress(OSError):
-            sock, _ = self._listener.accept()
-            sock.setblocking(False)
-            client = Lines(sock)
-            self._clients.append(client)
-            self._selector.register(sock, selectors.EVENT_READ, lambda: self._serve(client))
-
-    def _serve(self, client: Lines) -> None:
-        messages = client.receive()
-        if messages is None:
-            self._hang_up(client)
-            return
-        for message in messages:
-            self._serve_one(client, message)
-
-    def _serve_one(self, client: Lines, message: Message) -> None:
-        error: str | None = None
-        actions: list[Action] = []
-        try:
-            match message.get("op"):
-                case "resize":
-                    actions = self._conductor.resize(target_from(message), self._awake_s)
-                case "status":
-                    pass
-                case other:
-                    raise ElasticError(f"op is {other!r}; resize and status are known")
-        except ElasticError as wrong:
-            error = str(wrong)
-        self._answer(client, {} if error is None else {"error": error, "refused": True})
-        self._do(actions)
-
-    def _answer(self, client: Lines, more: dict[str, Any] | None = None) -> None:
-        pids = {child.ident: child.pid for child in self._children.values()}
-        if not client.send({**self._conductor.status(pids), **(more or {})}):
-            self._hang_up(client)
-
-    def _hang_up(self, client: Lines) -> None:
-        if client in self._clients:
-            self._clients.remove(client)
-            self._selector.unregister(client.sock)
-            client.close()
-
     # --- the end
 
     def _close(self) -> None:
@@ -372,12 +243,7 @@ class Server:
             self._selector.unregister(self._store_line)
             self._store_line.close()  # it ends when this line does
             os.waitpid(self._store_pid, 0)
-        for client in list(self._clients):
-            self._hang_up(client)
-        if self._listener is not None:
-            self._listener.close()
-            with contextlib.suppress(OSError):
-                Path(os.environ["GPULOOM_ELASTIC_SOCKET"]).unlink()
+        self._door.close()
         self._selector.close()
 
 
