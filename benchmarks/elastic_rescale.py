@@ -117,12 +117,12 @@ def pause_of(model: str, rounds: int) -> dict[str, Any]:
 def killed(process: Process, client: Client) -> float:
     """All workers at once: the fork server starts others, which read the checkpoint."""
     until((process.folder / "elastic.pt").exists, "a checkpoint")
-    present, last = client.settled()["pids"], process.steps()[-1]["round"]
+    present = client.settled()["pids"]
     at = time.monotonic()
     for pid in present:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: process.steps()[-1]["round"] > last, "the next round")
-    began: float = next(row["began"] for row in process.steps() if row["round"] > last)
+    until(lambda: not set(present) & set(client.settled(300)["pids"]), "other workers")
+    began: float = until(lambda: [row["began"] for row in process.steps() if row["began"] > at], "a step")[0]
     return began - at
 
 

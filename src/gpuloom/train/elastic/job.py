@@ -131,7 +131,7 @@ class Job:
     def _report(self, group: Group) -> None:
         at, stepper = self._training.at, self._stepper
         if self._first_of_round:
-            paused_s = stepper.begun_at - self._stepped_at if self._stepped_at else 0.0
+            paused_s = max(stepper.begun_at - self._stepped_at, 0.0) if self._stepped_at else 0.0
             self._control.say(say="going", round=group.round, step=at.step, pause_s=paused_s, batch=at.batch)
         if stepper.watch.due():
             self._control.say(say="at", step=at.step)

@@ -1,6 +1,7 @@
 """All that a training is: gathered, sent to newcomers, written to disk, put back. Does not know who is in the group."""
 
 import contextlib
+import math
 import os
 import pickle
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from gpuloom.train.elastic.steps.noise import Noise
 from gpuloom.train.elastic.steps.scaling import Ramp
 
 FILE = "elastic.pt"
+CHUNK_BYTES = 64 << 20
 
 
 @dataclass(slots=True)
@@ -85,6 +87,10 @@ class _Hole:
     dtype: torch.dtype
     device: str
 
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize  # type: ignore[no-any-return]
+
 
 def _walk(value: Any, each: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
@@ -106,9 +112,22 @@ def send_state(group: Group, state: dict[str, Any], lacking: list[int]) -> None:
     head = torch.frombuffer(bytearray(form), dtype=torch.uint8).to(group.device)
     _to_all(group, torch.tensor([len(form)], device=group.device), lacking)
     _to_all(group, head, lacking)
-    for tensor in tensors:
-        if tensor.numel():
-            _to_all(group, tensor.to(group.device).contiguous(), lacking)
+    for chunk in _chunks([(tensor.dtype, tensor.nbytes) for tensor in tensors]):
+        _to_all(group, torch.cat([tensors[number].to(group.device).reshape(-1) for number in chunk]), lacking)
+
+
+def _chunks(sizes: list[tuple[torch.dtype, int]]) -> list[list[int]]:
+    """Which tensors go together: of a kind, and not too many at once. Every message costs a wait for the other side."""
+    found: list[list[int]] = []
+    room: dict[torch.dtype, int] = {}
+    place: dict[torch.dtype, list[int]] = {}
+    for number, (dtype, size) in enumerate(sizes):
+        if dtype not in place or size > room[dtype]:
+            place[dtype], room[dtype] = [], CHUNK_BYTES
+            found.append(place[dtype])
+        place[dtype].append(number)
+        room[dtype] -= size
+    return found
 
 
 def _to_all(group: Group, tensor: torch.Tensor, lacking: list[int]) -> None:
@@ -126,11 +145,21 @@ def receive_state(group: Group, source: int) -> dict[str, Any] | None:
     if not group.works():
         return None
 
-    def fill(hole: _Hole) -> torch.Tensor:
-        tensor = torch.empty(hole.shape, dtype=hole.dtype, device=group.device)
-        return (_received(group, tensor, source) if tensor.numel() else tensor).to(hole.device)
+    holes: list[_Hole] = []
 
-    state: dict[str, Any] = _walk(pickle.loads(form.cpu().numpy().tobytes()), fill)
+    def note(hole: _Hole) -> _Hole:
+        holes.append(hole)
+        return hole
+
+    skeleton = _walk(pickle.loads(form.cpu().numpy().tobytes()), note)
+    filled: dict[int, torch.Tensor] = {}
+    for chunk in _chunks([(hole.dtype, hole.nbytes) for hole in holes]):
+        sizes = [math.prod(holes[number].shape) for number in chunk]
+        empty = torch.empty(sum(sizes), dtype=holes[chunk[0]].dtype, device=group.device)
+        for number, part in zip(chunk, _received(group, empty, source).split(sizes), strict=True):
+            filled[number] = part.view(holes[number].shape).to(holes[number].device, copy=True)
+    numbers = iter(range(len(holes)))
+    state: dict[str, Any] = _walk(skeleton, lambda _: filled[next(numbers)])
     return state if group.works() else None
 
 
