@@ -1,6 +1,6 @@
 """Real workers on a CPU: growth, shrinking and batches in place, against a plain loop of one process.
 
-In 64 bits only the order of additions differs, so final weights agree to about 1e-12 after some hundred steps.
+In 64 bits only the order of additions differs, so final weights agree to about 1e-14; with a batch norm to 1e-9.
 """
 
 import os
@@ -38,7 +38,7 @@ def test_random_changes_end_with_the_weights_of_an_undisturbed_training(training
     assert compared["wrong_visits"] == compared["torn"] == 0
     assert compared["rounds"] > 10
     assert len(compared["batches"]) > 2
-    assert compared["difference"] < CLOSE
+    assert compared["difference"] < (CLOSE if norm == "none" else 1e-6)  # nothing pulls weights before a norm together
 
 
 def test_plain_batch_norm_is_the_same_on_all_workers_but_not_exact(training: Maker) -> None:
@@ -143,19 +143,24 @@ def test_the_example_runs_alone(tmp_path: Path) -> None:
 TORCHRUN = """
 import os, torch, torch.distributed as dist
 from pathlib import Path
+
+def train():
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    saved, steps = Path(os.environ["GPULOOM_CHECKPOINT_DIR"], "checkpoint.pt"), 0
+    if os.environ.get("GPULOOM_RESUME") == "1" and saved.exists():
+        state = torch.load(saved, weights_only=True)
+        steps = state["steps"]
+        model.load_state_dict(state["model"])
+    for _ in range(3):
+        model(torch.ones(4, 2)).sum().backward()
+        steps += 1
+    if dist.get_rank() == 0:
+        torch.save({"steps": steps, "model": model.state_dict()}, saved)
+        print("workers", dist.get_world_size(), "steps", steps)
+
 dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
-saved, steps = Path(os.environ["GPULOOM_CHECKPOINT_DIR"], "checkpoint.pt"), 0
-if os.environ.get("GPULOOM_RESUME") == "1" and saved.exists():
-    state = torch.load(saved, weights_only=True)
-    steps = state["steps"]
-    model.load_state_dict(state["model"])
-for _ in range(3):
-    model(torch.ones(4, 2)).sum().backward()
-    steps += 1
-if dist.get_rank() == 0:
-    torch.save({"steps": steps, "model": model.state_dict()}, saved)
-    print("workers", dist.get_world_size(), "steps", steps)
+train()
+dist.barrier()
 dist.destroy_process_group()
 """
 
