@@ -4,7 +4,7 @@ All of it is learned from what jobs report. With names, jobs of one name learn f
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuloom.contract.view import JobView, View
 from gpuloom.perf.arrays import Floats
-from gpuloom.perf.goodput.evidence import Evidence, factors
+from gpuloom.perf.goodput.evidence import Evidence
 from gpuloom.perf.goodput.goodput import goodput_at
 from gpuloom.perf.goodput.model import BatchLimits, GoodputModel, Observation
 from gpuloom.perf.goodput.remaining import Lengths, index
@@ -95,16 +95,13 @@ class Beliefs:
         known = self._curves.get(job.id)
         if known is None or known[0] != key:
             goodput = goodput_at(model, counts, node_size)
-            for count, factor in self._factors(job, model, node_size).items():
+            evidence = self._shared(job)
+            for count, factor in evidence.factors(node_size).items() if evidence else ():
                 at = bisect_right(counts, count) - 1
                 if at >= 0 and counts[at] == count:
                     goodput[at] *= factor
             known = self._curves[job.id] = (key, goodput)
         return known[1]
-
-    def _factors(self, job: JobView, model: GoodputModel, node_size: int) -> Mapping[int, float]:
-        evidence = self._shared(job)
-        return factors(model.times, model.seen, node_size) if evidence is None else evidence.factors(node_size)
 
     # ---- memory ------------------------------------------------------------------------------------------------
 

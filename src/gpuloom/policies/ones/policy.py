@@ -53,7 +53,7 @@ class Ones(Policy):
         node_size = max(map(len, view.cluster.nodes.values()))
         counts = allowed(gpus, node_size)
         beliefs = self._beliefs.of(jobs, counts, node_size)
-        weights = self._weights(beliefs)
+        weights = self._weights(jobs, beliefs, view.now_s)
         options = self._options(jobs, beliefs, weights, counts, view.costs)
         chosen = best_counts(options.counts, options.values, gpus).chosen
         wanted = {job.id: int(options.counts[row, chosen[row]]) for row, job in enumerate(jobs)}
@@ -71,12 +71,14 @@ class Ones(Policy):
     def restore(self, memory: Any) -> None:
         self._beliefs.restore(memory)
 
-    def _weights(self, beliefs: Sequence[Belief]) -> Floats:
+    def _weights(self, jobs: Sequence[JobView], beliefs: Sequence[Belief], now_s: float) -> Floats:
         tuning = self._tuning
         if not tuning.ranked:
             return np.ones(len(beliefs))
         left = np.array([max(belief.work_s, tuning.least_work_s) for belief in beliefs])
-        return rank_weights(soft_ranks(left, tuning.rank_softness), tuning.rank_exponent)
+        ages_s = np.array([max(now_s - job.job.submit_s, 0.0) for job in jobs])
+        ranks = soft_ranks(left / (1.0 + ages_s) ** tuning.ageing, tuning.rank_softness)
+        return rank_weights(ranks, tuning.rank_exponent)
 
     def _options(
         self,

@@ -18,6 +18,8 @@ class Tuning:
     """Remaining works that differ by less than this factor's logarithm count as about the same."""
     value_exponent: float = 0.75
     """What speed is worth: concave, so that many fast jobs are better than one very fast one."""
+    ageing: float = 0.0
+    """Work left is divided by the job's age to this: who has been here for long is taken to have less left."""
     horizon_s: float = 300.0
     """How long a change is expected to last, at most: so long it has to pay off."""
     least_horizon_s: float = 60.0
@@ -36,8 +38,17 @@ class Tuning:
     """What a change costs is weighed against what it brings."""
 
 
+NAMELESS: Mapping[str, Any] = {
+    "by_name": False,
+    "rank_exponent": 0.4,
+    "rank_softness": 1.0,
+    "ageing": 0.25,
+    "noise_exponent": 0.15,
+    "growth": 6.0,
+}
+"""Who does not go by names knows less of what is left and of what scales, and has constants of its own."""
 LEVERS: Mapping[str, Mapping[str, Any]] = {
-    "name": {"by_name": False, "rank_exponent": 0.4, "rank_softness": 1.0},
+    "name": NAMELESS,
     "ranks": {"ranked": False},
     "hysteresis": {"counts_costs": False},
     "start": {"start_gpus": 1},
