@@ -95,7 +95,7 @@ def on(*gpus: int) -> Grants:
     return tuple(map(Grant, gpus))
 
 
-def running(grants: Grants = on(0), **fields: object) -> Bench:
+def running(grants: Grants = (Grant(0),), **fields: object) -> Bench:
     bench = Bench("4xV100", When(every_s=10.0))
     job = {"kind": Kind.ELASTIC, "max_gpus": 4, "in_place": True, **fields}
     bench.arrive("a", **job)

@@ -262,7 +262,7 @@ class Engine:
         return self._close_gaps([*freed, *(grant.gpu for grant in job.grants)])
 
     def _rescaled(self, job: JobView, *, failed: bool) -> list[Instruction]:
-        """It has what it was told to have; or nobody knows what it has, and it is stopped to be started on what it should.
+        """It has what it was told to have; or nobody knows what, and it is stopped and started on what it should have.
 
         Until it has stopped it holds what it had and what it was to get: some of it may be there.
         """
