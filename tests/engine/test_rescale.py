@@ -91,11 +91,14 @@ def test_the_random_worlds_do_resize() -> None:
     assert words.count('{"RescaleFailed":') > 5
 
 
+ONE = (Grant(0),)
+
+
 def on(*gpus: int) -> Grants:
     return tuple(map(Grant, gpus))
 
 
-def running(grants: Grants = (Grant(0),), **fields: object) -> Bench:
+def running(grants: Grants = ONE, **fields: object) -> Bench:
     bench = Bench("4xV100", When(every_s=10.0))
     job = {"kind": Kind.ELASTIC, "max_gpus": 4, "in_place": True, **fields}
     bench.arrive("a", **job)

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -315,7 +316,8 @@ class LocalBody:
         place = self.devices.place(pending.grants, own, pending.share_pct, beside=beside)
         launch, child = self.launcher.start(view.job, view.starts, place, pending.share_pct)
         if beside:
-            self.devices.resize(launch.group, own, pending.grants)
+            with suppress(DeviceError):  # its limits are set; only who uses the devices could not be noted
+                self.devices.resize(launch.group, own, pending.grants)
         return launch, child
 
     def _try_later(self, job_id: str, why: str) -> None:

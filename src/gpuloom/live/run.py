@@ -240,9 +240,8 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
         wish.devices,
         noise,
     )
-    store.begin(
-        run, Header(_written(cluster), wish.policy, wish.seed, cluster=describe(cluster, run.gpus), costs=MOVE_COSTS)
-    )
+    described = describe(cluster, run.gpus)
+    store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=described, costs=MOVE_COSTS))
     engine = Engine(cluster, policy, costs=MOVE_COSTS, max_crashes=MAX_CRASHES)
     body = LocalBody(engine, devices, store, Clock(run.origin_unix_s, run.pace), launcher, settings)
     body.expect(wish.jobs)

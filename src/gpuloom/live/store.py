@@ -4,7 +4,8 @@ lock            held by the runner
 run.json        what was asked for: jobs, policy, seed, GPUs
 log.jsonl       the engine's log; a turn is on disk before anything that it caused is carried out
 log.v1.jsonl    what it was before an upgrade, if the run was begun with a log of version 1
-jobs/NAME/      checkpoint/, out.log, err.log, and launches/N/ with launch.json, started, exit, job/progress, job/elastic
+jobs/NAME/      checkpoint/, out.log, err.log, and launches/N/ with launch.json, started, exit, job/progress and
+                job/elastic, where a job listens that is resized in place
 mps/            the MPS daemons' pipes and logs
 
 The folder and all in it are ours, and nobody else can write there or look into it. Only checkpoint/, job/ and the two
