@@ -21,7 +21,7 @@ MOST_JOBS, MOST_PROBES, MOST_DECISIONS = 1000, 100, 40
 JOB_COLUMNS = (
     Column("job"), Column("state"), number_column("submitted", "s"), number_column("waited", "s"),
     number_column("ran", "s"), number_column("ended", "s"), number_column("completion", "s"),
-    number_column("starts"), number_column("crashes"), Column("cause"),
+    number_column("starts"), number_column("resizes"), number_column("crashes"), Column("cause"),
 )  # fmt: skip
 SPEED_COLUMNS = (
     Column("job"), Column("on"), number_column("reports"), number_column("steps", "1/s, median"),
@@ -60,12 +60,14 @@ def _section(key: str, title: str, content: Sequence[Html], noise: Noise | None,
 
 def _figures(story: RunStory) -> list[Card]:
     done, waits = len(story.completed), [job.waited_s for job in story.jobs if job.submitted_s is not None]
+    resizes = sum(job.rescales for job in story.jobs)
     return [
         Card("completed", f"{done:,} of {len(story.jobs):,}"),
         Card("mean completion time", _duration(story.mean_completion_s, story)),
         Card("makespan", _duration(story.makespan_s, story)),
         Card("mean wait", _duration(fmean(waits) if waits else None, story)),
         Card("restarts", f"{sum(job.restarts for job in story.jobs):,}"),
+        *([Card("resizes", f"{resizes:,}")] if resizes else []),
         Card("probes", f"{len(story.probes):,}"),
     ]
 
@@ -94,6 +96,7 @@ def _job(job: JobStory, story: RunStory, style: str) -> list[str]:
         _seconds(job.ended_s, story),
         _seconds(job.completion_s, story),
         f"{job.starts:,}",
+        f"{job.rescales:,}",
         f"{job.crashes:,}",
         job.cause or "–",
     ]
