@@ -1,6 +1,7 @@
 """Real processes that are resized in place, on CPU devices and on the stand-in's GPUs without MIG."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 import pytest
 
 from gpuloom.gpus.host.cgroups import Group, Limits
+from gpuloom.gpus.host.cpu import this_machine
 from gpuloom.gpus.host.cpu_driver import cpu_driver
 from gpuloom.gpus.host.nvml import NoDriver
 from tests.live.conftest import hardware as hardware
 from tests.live.conftest import shop as shop
 from tests.live.conftest import standin_tools as standin_tools
-from tests.live.shop import Shop, interrupt, until
+from tests.live.shop import PATIENCE_S, Shop, interrupt, until
 
 HERE = Path(__file__).parent
 JOB = HERE / "stretchy_job.py"
@@ -121,6 +123,56 @@ def test_its_group_has_what_its_devices_have_together(cpus: Gym) -> None:
     assert not cpus.cpu_driver().look(2).processes
     cpus.mark("finish")
     cpus.finish(runner)
+    cpus.check_left_as_found()
+
+
+def test_its_cores_are_those_of_its_devices(cpus: Gym) -> None:
+    cpus.device = "2xcpu"
+    if len(cpus.cpu_driver().devices[0].cores) == len(this_machine().cores):
+        pytest.skip("needs cores that can be dealt out to two devices")
+    cpus.stretchy(max_gpus=2)
+    runner = cpus.begin(cpus.policy("1-2-1"), resize_s=9000)
+    first, second = (one.cores for one in cpus.cpu_driver().devices)
+    seen = []
+    until(lambda: cpus.rescales() == 2, "it has grown and shrunk")
+    seen.append(cpus.group().holds(Limits(cores=first)))
+    cpus.mark("finish")
+    cpus.finish(runner)
+    assert seen == [True]
+    assert not {*first} & {*second}
+    cpus.check_left_as_found()
+
+
+def test_nobody_else_takes_the_devices_of_a_job_whose_runner_was_killed(cpus: Gym) -> None:
+    cpus.stretchy("waits")
+    runner = cpus.begin(cpus.policy("1-2"), resize_s=9000)
+    until(lambda: (cpus.marks / "told").exists(), "it was told to grow")
+    cpus.kill(runner)
+    state, cpus.state = cpus.state, cpus.folder / "other"
+    other = cpus.begin(cpus.policy("1-2"))
+    _, err = other.communicate(timeout=PATIENCE_S)
+    assert other.returncode == 1
+    assert "is in use by process" in err
+    cpus.state = state
+    cpus.mark("finish")
+    assert cpus.run(cpus.policy("1-2"), resize_s=9000) == {"a": "completed"}
+    cpus.check_left_as_found()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_job_of_another_user(cpus: Gym) -> None:
+    for folder in (cpus.folder, *cpus.folder.parents):
+        if folder.owner() == "root" and not folder.stat().st_mode & 1:
+            folder.chmod(folder.stat().st_mode | 0o011)
+    cpus.stretchy(user="nobody")
+    cpus.marks.chmod(0o777)
+    runner = cpus.begin(cpus.policy("1-2"), resize_s=9000)
+    until(lambda: cpus.rescales() == 1, "it was resized")
+    cpus.mark("finish")
+    cpus.finish(runner)
+    launch = cpus.store.last_launch("a")
+    assert launch is not None
+    assert launch.socket_path.owner() == "nobody"
     cpus.check_left_as_found()
 
 
@@ -241,7 +293,7 @@ def test_what_it_reports_reaches_the_policy(gpus: Gym) -> None:
 def test_policies_that_cut_refuse_gpus_that_cannot_be_cut(gpus: Gym, policy: str) -> None:
     gpus.stretchy()
     runner = gpus.begin(policy)
-    _, err = runner.communicate(timeout=40)
+    _, err = runner.communicate(timeout=PATIENCE_S)
     assert runner.returncode == 2
     assert "MIG" in err
     gpus.check_left_as_found()

@@ -16,7 +16,9 @@ from gpuloom.work.model import Job
 
 Configuration = tuple[int, int, int]
 MOST = 1_000_000
-"""Of workers, nodes, passes: whoever reports more does not mean what it says."""
+"""Of workers, nodes, samples, seconds: whoever reports more does not mean what it says."""
+SETTLED = 0.5
+"""A configuration counts when it has lasted so much of the time between reports: first steps are not like others."""
 
 
 @dataclass(slots=True)
@@ -26,7 +28,12 @@ class _Known:
     agent: Agent
     told_at_s: float
     configuration: Configuration | None = None
-    """In its last report."""
+    since_s: float = 0.0
+    """Since when it has had that."""
+
+    def has(self, configuration: Configuration | None, now_s: float) -> None:
+        if configuration != self.configuration:
+            self.configuration, self.since_s = configuration, now_s
 
 
 class Reports:
@@ -37,31 +44,26 @@ class Reports:
         self._known: dict[str, _Known] = {}
 
     def of(self, job: Job, progress: Progress, now_s: float) -> Report | None:
-        """What is to be told now; None if it is too early, or if the job tells nothing of the kind."""
+        """What is to be told now; None if it is too early, or if the job tells nothing of the kind.
+
+        Called whenever somebody looks, so that it sees how long a configuration has lasted.
+        """
         figures = progress.figures
-        if "progress" not in figures and "epoch" not in figures:
+        batch = job.batch or _count(figures.get("batch"))
+        if batch is None or ("progress" not in figures and "epoch" not in figures):
             return None
-        known = self._known.get(job.id)
-        if known is None:
-            batch = job.batch or _count(figures.get("batch"))
-            agent = Agent(_limits(job, batch), job.max_gpus, self._fits) if batch else None
-            if agent is None:
-                return Report(now_s, *_plain(progress))
-            known = self._known[job.id] = _Known(agent, now_s - self._every_s)
+        if job.id not in self._known:
+            agent = Agent(_limits(job, batch), job.max_gpus, self._fits)
+            self._known[job.id] = _Known(agent, now_s - self._every_s)
+        known, seen = self._known[job.id], _observation(progress, self._pace)
+        known.has(None if seen is None else seen[:3], now_s)
         if now_s - known.told_at_s < self._every_s:
             return None
         known.told_at_s = now_s
-        self._observe(known, progress)
+        if seen is not None and now_s - known.since_s >= SETTLED * self._every_s:
+            grad_sqr, grad_var = (max(figures.get(name, 0.0), 0.0) for name in ("grad_sqr", "grad_var"))
+            known.agent.observe(seen, grad_sqr, grad_var)
         return Report(now_s, *_plain(progress), goodput=known.agent.model)
-
-    def _observe(self, known: _Known, progress: Progress) -> None:
-        """A configuration counts when it has lasted from one report to the next: first steps are not like others."""
-        seen = _observation(progress, self._pace)
-        before, known.configuration = known.configuration, None if seen is None else seen[:3]
-        if seen is None or known.configuration != before:
-            return
-        grad_sqr, grad_var = (progress.figures.get(name, 0.0) for name in ("grad_sqr", "grad_var"))
-        known.agent.observe(seen, max(grad_sqr, 0.0), max(grad_var, 0.0))
 
 
 def _plain(progress: Progress) -> tuple[int, float, float | None]:
@@ -76,16 +78,20 @@ def _limits(job: Job, batch: int) -> BatchLimits:
 
 
 def _observation(progress: Progress, pace: float) -> Observation | None:
-    """One pass on one device and its exchange of gradients, from a step of several passes."""
+    """One pass on one device and its exchange of gradients, from a step of several passes.
+
+    Of its whole batch: the last one of an epoch may be smaller, and times are means over many steps.
+    """
     figures = progress.figures
     nodes, workers = _count(figures.get("nodes", 1.0)), _count(figures.get("workers"))
-    passes, samples = _count(figures.get("accumulation", 1.0)), _count(figures.get("local_batch"))
+    passes, batch = _count(figures.get("accumulation", 1.0)), _count(figures.get("batch"))
     step_s, compute_s = figures.get("step_s", 0.0), figures.get("compute_s", 0.0)
-    if not (nodes and workers and passes and samples and compute_s > 0 and 0 < step_s < 1e9):
+    if not (nodes and workers and passes and batch and compute_s > 0 and 0 < step_s < MOST):
         return None
     each_s = min(compute_s, step_s) / passes
     last_s = step_s - (passes - 1) * each_s
-    return Observation(nodes, workers, ceil(samples / passes), max(each_s * pace, LEAST), max(last_s * pace, LEAST))
+    samples = ceil(batch / workers / passes)
+    return Observation(nodes, workers, samples, max(each_s * pace, LEAST), max(last_s * pace, LEAST))
 
 
 def _count(value: float | None) -> int | None:
