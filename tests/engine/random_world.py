@@ -113,6 +113,7 @@ class RandomWorld:
         state, events = self.engine.state, list[Event]()
         for job_id, view in [*state.jobs.items()]:
             phase, rescaling = view.phase, job_id in state.rescaling
+            kind: type[JobStarted] | type[JobStopped] | type[JobRescaled] | None
             kind = JobStarted if phase is Phase.STARTING else JobStopped if phase is Phase.STOPPING else None
             kind = JobRescaled if rescaling and phase is Phase.RUNNING else kind
             if kind is not None:

@@ -1,6 +1,7 @@
 """Elastic jobs that are resized in place: what the engine instructs, and that nothing that comes late breaks it."""
 
 from random import Random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,7 +62,8 @@ class Stretching(Policy):
         return [version, list(state), gauss, self.patience]
 
     def restore(self, memory: object) -> None:
-        version, state, gauss, self.patience = memory  # type: ignore[misc]
+        assert isinstance(memory, list)
+        version, state, gauss, self.patience = memory
         self.dice.setstate((version, tuple(state), gauss))
 
 
@@ -98,10 +100,9 @@ def on(*gpus: int) -> Grants:
     return tuple(map(Grant, gpus))
 
 
-def running(grants: Grants = ONE, **fields: object) -> Bench:
+def running(grants: Grants = ONE, **fields: Any) -> Bench:
     bench = Bench("4xV100", When(every_s=10.0))
-    job = {"kind": Kind.ELASTIC, "max_gpus": 4, "in_place": True, **fields}
-    bench.arrive("a", **job)
+    bench.arrive("a", kind=Kind.ELASTIC, max_gpus=4, in_place=True, **fields)
     tick(bench, 10.0, grants)
     bench.tell(JobStarted(11.0, "test", "a"))
     return bench

@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +128,7 @@ while not stop and not (marks / "finish").exists():
         for sock in (listener, *clients):
             if sock.fileno() >= 0 and "GPULOOM_ELASTIC_SOCKET" in told:
                 selector.register(sock, selectors.EVENT_READ)
-        for key, _ in selector.select(0.005) if selector.get_map() else time.sleep(0.005) or ():
+        for key, _ in selector.select(0.005):
             if key.fileobj is listener:
                 clients.append(listener.accept()[0])
             else:

@@ -10,12 +10,12 @@ from gpuloom.work.model import Job, Kind
 JOB = Job("a", kind=Kind.ELASTIC, max_gpus=4, batch=64, max_batch=512, max_local_batch=32)
 
 
-def told(step: int = 1, **more: float) -> Progress:
+def told(**more: float) -> Progress:
     figures = {
         "epoch": 2.0, "progress": 10.5, "metric": 0.9, "batch": 64.0, "local_batch": 32.0, "accumulation": 1.0,
         "workers": 2.0, "nodes": 1.0, "step_s": 0.3, "compute_s": 0.2, "grad_sqr": 1.0, "grad_var": 3.0,
     }  # fmt: skip
-    return Progress(step, 1.0, 1.0, figures | more)
+    return Progress(1, 1.0, 1.0, figures | more)
 
 
 def test_at_steady_intervals() -> None:
