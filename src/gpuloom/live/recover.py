@@ -23,6 +23,7 @@ def recover(body: LocalBody) -> None:
     state = body.engine.state
     # As the log left them: what we tell the engine below must not be mistaken for the past.
     before = {job_id: view for job_id, view in state.jobs.items() if view.phase in ACTIVE}
+    resizing = dict(state.rescaling)
     body.wake_s = state.next_wake_s
     _adopt(body, before)
     body.devices.stop_strays(body.devices.shared())
@@ -33,9 +34,9 @@ def recover(body: LocalBody) -> None:
             _begin_what_was_not(body, view)
     for gpu in state.gpus:
         _finish_what_was_begun(body, gpu)
-    for job_id in [job_id for job_id in state.rescaling if job_id in body.jobs]:
-        if state.jobs[job_id].phase is Phase.RUNNING:
-            body.resizing.begin(job_id, state.rescaling[job_id].after)
+    for job_id, change in resizing.items():
+        if job_id in body.jobs and state.rescaling.get(job_id) is change and state.jobs[job_id].phase is Phase.RUNNING:
+            body.resizing.begin(job_id, change.after)
     body.commit()
 
 
