@@ -1,6 +1,5 @@
 """Elastic jobs that are resized in place: what the engine instructs, and that nothing that comes late breaks it."""
 
-from random import Random
 from typing import Any
 
 from hypothesis import given, settings
@@ -8,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpuloom.contract.plan import Plan
 from gpuloom.contract.policy import Policy, When
-from gpuloom.contract.view import Phase, View
+from gpuloom.contract.view import Phase
 from gpuloom.engine.events import (
     GpuLost,
     JobCompleted,
@@ -28,47 +27,11 @@ from gpuloom.work.model import Kind
 from tests.engine.conftest import Bench
 from tests.engine.dump import dump
 from tests.engine.random_world import STRETCHED, live
-
-
-class Stretching(Policy):
-    """Resizes, moves and pauses elastic jobs at random; its plans are sound. Left in peace after so many questions."""
-
-    when = When(every_s=60.0)
-
-    def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
-        self.dice, self.patience = Random(seed), 150
-
-    def decide(self, view: View) -> Plan:
-        dice = self.dice
-        self.patience -= 1
-        if self.patience < 0:
-            return Plan()
-        moved = [job for job in view.jobs.values() if not job.grants or dice.random() < 0.3]
-        kept = {grant.gpu for job in view.jobs.values() if job not in moved for grant in job.grants}
-        free = [gpu for gpu, seen in view.gpus.items() if not seen.lost and gpu not in kept]
-        grants: dict[str, Grants] = {}
-        for job in moved:
-            own = [grant.gpu for grant in job.grants if grant.gpu in free and dice.random() < 0.8]
-            others = [gpu for gpu in free if gpu not in own]
-            wanted = max(job.job.min_gpus, dice.choice((1, 1, 2, 3, 4)))
-            chosen = [*own, *dice.sample(others, len(others))][:wanted]
-            chosen = chosen if len(chosen) >= job.job.min_gpus and dice.random() < 0.95 else []
-            grants[job.id] = tuple(Grant(gpu, batch=dice.choice((None, 8, 16))) for gpu in chosen)
-            free = [gpu for gpu in free if gpu not in chosen]
-        return Plan(grants=grants)
-
-    def remember(self) -> object:
-        version, state, gauss = self.dice.getstate()
-        return [version, list(state), gauss, self.patience]
-
-    def restore(self, memory: object) -> None:
-        assert isinstance(memory, list)
-        version, state, gauss, self.patience = memory
-        self.dice.setstate((version, tuple(state), gauss))
+from tests.engine.stretching import Stretching
 
 
 def stretching(header: Header, cluster: Cluster) -> Policy:
-    return Stretching(cluster, header.seed)
+    return Stretching(cluster, header.seed, "150,60")
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,10 +1,12 @@
 """An elastic job without anything to train: it speaks the protocol, and misbehaves in one way if it is told to.
 
-`python stretchy_job.py HOW MARKS`: a process for each worker, which does nothing. Every change is a line in `changes`
-beside the checkpoint. It is done when MARKS/finish is there.
+`python stretchy_job.py HOW MARKS [STEPS]`: a process for each worker, which does nothing. Every change is a line in
+`changes` beside the checkpoint. It is done when MARKS/finish is there; with STEPS, after so many, which it writes down
+and saves as `measured_job.py` does.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import selectors
@@ -17,7 +19,8 @@ from typing import Any
 
 from gpuloom.train import checkpoint_dir, on_stop, report, resuming
 
-how, marks = sys.argv[1], Path(sys.argv[2])
+how, marks, steps = sys.argv[1], Path(sys.argv[2]), int([*sys.argv, "0"][3])
+SAVE_EVERY = 20
 told = os.environ
 places = {worker["device"]: worker["env"] for worker in json.loads(told["GPULOOM_WORKERS"])}
 processes: dict[str, "subprocess.Popen[bytes]"] = {}
@@ -118,12 +121,36 @@ def listen() -> socket.socket:
     return sock
 
 
+def write(line: str) -> None:
+    with (checkpoint_dir() / "steps.log").open("a") as history:
+        print(line, file=history)
+
+
+def save() -> None:
+    write(f"saving {step}")
+    draft = checkpoint_dir() / "step.draft"
+    draft.write_text(str(step))
+    draft.replace(checkpoint_dir() / "step")
+    write(f"saved {step}")
+
+
+def is_done() -> bool:
+    return step >= steps if steps else (marks / "finish").exists()
+
+
+alone = (checkpoint_dir() / "alone").open("w")
+try:
+    fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    (checkpoint_dir() / "TWICE").touch()
+    sys.exit("two at once")
 on_stop(lambda: stop.append(1))
 staff()
 note("resumed" if resuming() else "began", environment={name: told[name] for name in told if "GPULOOM" in name})
 listener = listen() if "GPULOOM_ELASTIC_SOCKET" in told else socket.socket()
-step = 0
-while not stop and not (marks / "finish").exists():
+saved = checkpoint_dir() / "step"
+step = int(saved.read_text()) if steps and resuming() and saved.exists() else 0
+while not stop and not is_done():
     with selectors.DefaultSelector() as selector:
         for sock in (listener, *clients):
             if sock.fileno() >= 0 and "GPULOOM_ELASTIC_SOCKET" in told:
@@ -135,9 +162,15 @@ while not stop and not (marks / "finish").exists():
                 hear(key.fileobj)  # type: ignore[arg-type]
     go_on()
     step += 1
+    if steps:
+        write(str(step))
+        if step % SAVE_EVERY == 0:
+            save()
     figures = {"batch": state["batch"] or 64, "local_batch": 8 * len(places), "accumulation": 1, "nodes": 1}
     figures |= {"step_s": 0.01, "compute_s": 0.008, "grad_sqr": 0.5, "grad_var": 2.0}
     report(step, epoch=step // 100, progress=step / 2, metric=0.5, workers=len(places), **figures)
 for process in processes.values():
     process.kill()
+if steps:
+    save()
 note("stopped" if stop else "ended")
