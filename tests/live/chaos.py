@@ -74,10 +74,10 @@ def live_through(shop: Shop, seed: int, kinds: tuple[str, ...] | None = None, *,
         assert set(states.values()) == {"completed"}, f"{states}\n{shop.story()}"
         shop.check_jobs()
         shop.check_left_as_found()
+        scene.counts["resized in place"] += len(shop.events("JobRescaled"))
     fired = shop.folder / "fired"
     scene.counts["driver error"] += len(fired.read_text().split()) if fired.exists() else 0
     scene.counts.update(path.name.partition(".")[0] for path in shop.marks.glob("*.*"))
-    scene.counts["resized in place"] += len(shop.events("JobRescaled"))
     return scene.counts
 
 
@@ -94,7 +94,7 @@ def _submit(shop: Shop, dice: random.Random, oddities: list[str]) -> None:
 def _submit_elastic(shop: Shop, dice: random.Random) -> None:
     shop.marks.mkdir(exist_ok=True)
     for name in "abc":
-        steps, resize = dice.randint(200, 600), dice.choice(("in-place", "in-place", "restart"))
+        steps, resize = dice.randint(300, 900), dice.choice(("in-place", "in-place", "restart"))
         command = [sys.executable, str(STRETCHY_JOB), "", str(shop.marks), str(steps)]
         sizes = {"min_gpus": dice.choice((1, 1, 2)), "max_gpus": 3}
         shop.command(name, *command, submit=dice.uniform(0, 30), resize=resize, **({"memory": "10M"} | sizes))
