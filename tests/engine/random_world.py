@@ -46,7 +46,7 @@ from tests.policies.conftest import scales_well
 
 STRETCHED, SETTLING = "stretched", 60
 """A policy of the tests' own, under which jobs may need several GPUs; and so many turns it is then left in peace."""
-ELASTIC = frozenset({"tiresias", "optimus", "pollux", STRETCHED})
+ELASTIC = frozenset({"tiresias", "optimus", "pollux", "ones", "ones-paper", STRETCHED})
 WORKLOADS = (None, "a", "b", "c")
 MOST_JOBS = 7
 

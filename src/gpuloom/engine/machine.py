@@ -431,12 +431,17 @@ class Engine:
             if gpu.layout != gpu.actual:
                 out += self._cut(index)
             tenants.update(dict.fromkeys(gpu.tenants))
+        stuck: list[JobView] = []
         for job_id in tenants:
             job = state.jobs[job_id]
             if job.phase is Phase.WAITING and all(map(self._is_free, job.grants)):
                 out.append(self._start(job))
             elif job.phase is Phase.RUNNING and job.held != job.grants:
-                out += self._rescale(job)
+                told = self._rescale(job)
+                stuck += [] if told else [job]
+                out += told
+        # Only now is it known who of them is about to leave what another is to get.
+        out += [stop for job in stuck if self._is_in_the_way(job) for stop in self._stop(job, save=True)]
         for index in touched:
             if state.gpus[index].probe_wanted:
                 out += self._probe(index)
@@ -461,8 +466,8 @@ class Engine:
     def _rescale(self, job: JobView) -> list[Instruction]:
         """Lead a running job towards its grants in place.
 
-        Nobody waits for each other in a circle: what a job is not to keep it gives up at once, before it has all that
-        it is to get. One that could keep nothing leaves.
+        What a job is not to keep it gives up at once, before it has all that it is to get. One that could keep nothing
+        waits where it is; see `_is_in_the_way`.
         """
         state = self.state
         if job.id in state.rescaling or job.held == job.grants:
@@ -471,17 +476,41 @@ class Engine:
         kept = tuple([grant for grant in job.grants if grant.device in mine])
         if all(grant.device in mine or self._is_free(grant) for grant in job.grants):
             target = job.grants
-        elif len(kept) == len(mine):
-            return []  # it works on with all that it has, until there is room for the rest
-        elif len(kept) >= job.job.min_gpus:
+        elif job.job.min_gpus <= len(kept) < len(mine):
             target = kept
         else:
-            return self._stop(job, save=True)
+            return []  # it works on with what it has, until there is room for the rest
         come = tuple([grant for grant in target if grant.device not in mine])
         state.occupy(job, come)
         state.put(job._replace(held=(*job.held, *come)))
         state.rescaling[job.id] = Rescaling(job.held, target)
         return [Rescale(job.id, target)]
+
+    def _is_in_the_way(self, job: JobView) -> bool:
+        """It waits for what others hold, while others wait for what it holds: of a circle, somebody has to leave.
+
+        Not if those others are just leaving: they will answer, and then it is looked at again.
+        """
+        state = self.state
+        if job.id in state.rescaling:
+            return False
+        wanted = {grant.device for grant in job.grants}
+        gives_up = [grant for grant in job.held if grant.device not in wanted]
+        if all(self.state.gpus[grant.gpu].tenants in ((), (job.id,)) for grant in gives_up):
+            return False
+        mine = {grant.device for grant in job.held}
+        missing = [grant for grant in job.grants if grant.device not in mine and not self._is_free(grant)]
+        return not all(self._is_being_left(grant) for grant in missing)
+
+    def _is_being_left(self, grant: Grant) -> bool:
+        """Everybody who is on this device is about to leave it."""
+        state = self.state
+        for job_id in state.held.get(grant.device, ()):
+            change = state.rescaling.get(job_id)
+            leaves = change is not None and grant.device not in [after.device for after in change.after]
+            if not leaves and state.jobs[job_id].phase is not Phase.STOPPING:
+                return False
+        return True
 
     def _is_free(self, grant: Grant) -> bool:
         """Is the device there, and is enough of it unoccupied at this moment?"""

@@ -25,8 +25,12 @@ POLICIES: dict[str, tuple[str, str]] = {
     "tiresias": ("tiresias", "Tiresias"),
     "optimus": ("optimus", "Optimus"),
     "pollux": ("pollux.policy", "Pollux"),
+    "ones": ("ones.policy", "Ones"),
+    "ones-paper": ("ones.paper", "OnesPaper"),
 }
 
+WITH_LEVERS = {"miso", "ones"}
+"""Whose parts can be turned off: `miso:-migration`."""
 SPELLING = {"static": "static:3,2,2", "mps-only": "mps-only:2"}
 """How to write those that take an argument."""
 
@@ -43,7 +47,7 @@ def make_policy(name: str, cluster: Cluster, seed: int = 0) -> Policy:
         close = get_close_matches(head, known, 1)
         hint = f", did you mean {close[0]}" if close else ""
         raise InputError(f"policy {name!r} is unknown{hint}? Known: {', '.join(known)}, or path/to/file.py:Class")
-    if arg and head not in SPELLING and head != "miso":
+    if arg and head not in SPELLING and head not in WITH_LEVERS:
         raise InputError(f"policy {name!r}: {head} takes no argument")
     module, kind_name = POLICIES[head]
     kind = getattr(importlib.import_module(f"gpuloom.policies.{module}"), kind_name)

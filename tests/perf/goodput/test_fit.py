@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuloom.perf.goodput.fit import LEAST, Observation, _evidence, _loss, fit_step_times
-from gpuloom.perf.goodput.model import StepTimes
+from gpuloom.perf.goodput.fit import LEAST, _evidence, _loss, fit_step_times
+from gpuloom.perf.goodput.model import Observation, StepTimes
 from tests.perf.goodput.step_time import step_s
 
 TRUTH = StepTimes(a_c=0.03, b_c=0.0008, a_n=0.15, b_n=0.006, a_r=0.02, b_r=0.001, gamma=1.6)

@@ -10,8 +10,8 @@ from math import ceil
 from gpuloom.contract.view import Report
 from gpuloom.live.store import Progress
 from gpuloom.perf.goodput.agent import Agent, Fits
-from gpuloom.perf.goodput.fit import LEAST, Observation
-from gpuloom.perf.goodput.model import BatchLimits
+from gpuloom.perf.goodput.fit import LEAST
+from gpuloom.perf.goodput.model import BatchLimits, Observation
 from gpuloom.work.model import Job
 
 Configuration = tuple[int, int, int]
@@ -62,7 +62,7 @@ class Reports:
         known.told_at_s = now_s
         if seen is not None and now_s - known.since_s >= SETTLED * self._every_s:
             grad_sqr, grad_var = (max(figures.get(name, 0.0), 0.0) for name in ("grad_sqr", "grad_var"))
-            known.agent.observe(seen, grad_sqr, grad_var)
+            known.agent.observe(seen, grad_sqr, grad_var, _count(figures.get("batch")) or batch)
         return Report(now_s, *_plain(progress), goodput=known.agent.model)
 
 

@@ -6,9 +6,9 @@ gives equal conclusions.
 
 from dataclasses import replace
 
-from gpuloom.perf.goodput.fit import Observation, fit_step_times
+from gpuloom.perf.goodput.fit import fit_step_times
 from gpuloom.perf.goodput.goodput import best_batch, split_batch
-from gpuloom.perf.goodput.model import BatchLimits, GoodputModel, LocalBatch, StepTimes
+from gpuloom.perf.goodput.model import BatchLimits, GoodputModel, LocalBatch, Observation, StepTimes
 
 
 class Fits:
@@ -32,16 +32,25 @@ class Agent:
         self._fits = fits
         self._seen: dict[tuple[int, int, int], Observation] = {}
 
-    def observe(self, seen: Observation, grad_sqr: float, grad_var: float) -> None:
+    def observe(self, seen: Observation, grad_sqr: float, grad_var: float, batch: int) -> None:
         """A step was measured. The first measurement of a configuration counts; gradients are the latest."""
         configuration = seen[:3]
         if configuration in self._seen and self.model is not None:
-            self.model = replace(self.model, grad_sqr=grad_sqr, grad_var=grad_var)
+            self.model = replace(self.model, grad_sqr=grad_sqr, grad_var=grad_var, grad_batch=batch)
             return
         self._seen[configuration] = seen
         evidence = tuple(sorted(self._seen.values()))
         most = max(observation.replicas for observation in evidence)
-        self.model = GoodputModel(self._fits.of(evidence), grad_sqr, grad_var, self.limits, most, self.max_replicas)
+        self.model = GoodputModel(
+            self._fits.of(evidence),
+            grad_sqr,
+            grad_var,
+            self.limits,
+            most,
+            self.max_replicas,
+            grad_batch=batch,
+            seen=evidence,
+        )
 
     def has_seen(self, nodes: int, replicas: int, local: LocalBatch) -> bool:
         return (nodes, replicas, local.samples) in self._seen

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuloom.perf.arrays import Floats
 from gpuloom.perf.goodput.bounded_bfgs import minimise
-from gpuloom.perf.goodput.model import StepTimes
+from gpuloom.perf.goodput.model import Observation, StepTimes
 
 LEAST = 1e-8
 """Lower bound of every time: logarithms and ratios stay finite."""
@@ -27,17 +27,6 @@ _UNSEEN_NETWORK = 1.1
 """Across nodes at least so many times the network time within one, until it has been seen."""
 _LOG_LOW = np.log([LEAST] * 6 + [1.0])
 _LOG_HIGH = np.log([1e6] * 6 + [MAX_GAMMA])
-
-
-class Observation(NamedTuple):
-    """One configuration that the job has run, and how long its steps took."""
-
-    nodes: int
-    replicas: int
-    samples: int
-    """Samples of one pass on one GPU."""
-    compute_s: float
-    step_s: float
 
 
 class _Evidence(NamedTuple):

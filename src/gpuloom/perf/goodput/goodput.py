@@ -4,6 +4,8 @@ Pure functions of what an agent has learned. `best_goodput` looks at many number
 batches that it tries depends on the limits only and is kept.
 """
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
@@ -59,6 +61,12 @@ def network_s(times: StepTimes, across_nodes: bool, replicas: int) -> float:
     return fixed + per_replica * max(replicas - 2, NEAR_ZERO)
 
 
+def step_s(times: StepTimes, across_nodes: bool, replicas: int, samples: int) -> float:
+    """One step without accumulation, as the model has it."""
+    compute, network = times.a_c + times.b_c * samples, network_s(times, across_nodes, replicas)
+    return float((compute**times.gamma + network**times.gamma) ** (1 / times.gamma))
+
+
 class _Grid(NamedTuple):
     """For 1, 2, … replicas (rows), the candidate batches (columns). `valid`: every pass is within the limits."""
 
@@ -82,27 +90,44 @@ def _grid(limits: BatchLimits, blocks: int) -> _Grid:
     return _Grid(samples, accumulation, scale, (samples >= limits.min_local) & (samples <= limits.max_local))
 
 
-def _goodputs(model: GoodputModel, across_nodes: bool, first: int, last: int) -> Floats:
-    """Predicted goodput for `first` to `last` replicas (rows) at each candidate batch (columns)."""
-    grid, times, rows = _grid(model.limits, -(-last // _BLOCK)), model.times, slice(first - 1, last)
+def _goodputs(model: GoodputModel, across_nodes: bool, replicas: Sequence[int]) -> Floats:
+    """Predicted goodput for these numbers of replicas, in order (rows), at each candidate batch (columns)."""
+    grid, times = _grid(model.limits, -(-replicas[-1] // _BLOCK)), model.times
+    first, last = replicas[0], replicas[-1]
+    rows = slice(first - 1, last) if last - first + 1 == len(replicas) else np.asarray(replicas) - 1
     compute = times.a_c + times.b_c * grid.samples[rows]
-    replicas = np.arange(first, last + 1)
-    network = np.array([[network_s(times, across_nodes, int(n))] for n in replicas])
+    network = np.array([[network_s(times, across_nodes, n)] for n in replicas])
     step = np.exp(np.log(compute**times.gamma + network**times.gamma) / times.gamma)
     total = step + grid.accumulation[rows] * compute
+    return np.where(grid.valid[rows], _gains(model, grid.scale[rows]) / total, 0.0)
+
+
+def _gains(model: GoodputModel, scale: Floats) -> Floats:
+    """What a step is worth at each scale of the batch."""
     var, sqr = (model.grad_var, model.grad_sqr) if model.grad_var + model.grad_sqr > 0 else (0.0, 1.0)
-    gains = (var + sqr) / (var / grid.scale[rows] + sqr)
-    return np.where(grid.valid[rows], gains / total, 0.0)
+    if not model.noise_exponent or not model.grad_batch:
+        return np.asarray((var + sqr) / (var / scale + sqr))
+    there = var * (scale * (model.limits.init_batch / model.grad_batch)) ** model.noise_exponent
+    return np.asarray((there + sqr) / (there / scale + sqr))
 
 
 def best_goodput(model: GoodputModel, across_nodes: bool, first: int, last: int) -> Floats:
     """The goodput of `first` to `last` replicas, each at its best batch."""
-    return np.asarray(_goodputs(model, across_nodes, first, last).max(axis=1))
+    return np.asarray(_goodputs(model, across_nodes, range(first, last + 1)).max(axis=1))
+
+
+def goodput_at(model: GoodputModel, counts: Sequence[int], node_size: int) -> Floats:
+    """The same for these numbers of replicas, in order, each on as few nodes of that size as possible."""
+    inside = bisect_right(counts, node_size)
+    parts = [
+        _goodputs(model, across, part) for across, part in ((False, counts[:inside]), (True, counts[inside:])) if part
+    ]
+    return np.concatenate([part.max(axis=1) for part in parts])
 
 
 def best_batch(model: GoodputModel, across_nodes: bool, replicas: int) -> LocalBatch:
     """The batch that promises the most goodput on so many replicas."""
-    best = int(_goodputs(model, across_nodes, replicas, replicas)[0].argmax())
+    best = int(_goodputs(model, across_nodes, (replicas,))[0].argmax())
     grid = _grid(model.limits, -(-replicas // _BLOCK))
     local = LocalBatch(int(grid.samples[replicas - 1, best]), int(grid.accumulation[replicas - 1, best]))
     return capped(local, replicas, model.limits)

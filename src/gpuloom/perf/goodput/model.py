@@ -45,6 +45,17 @@ class StepTimes(NamedTuple):
     gamma: float
 
 
+class Observation(NamedTuple):
+    """One configuration that a job has run, and how long its steps took."""
+
+    nodes: int
+    replicas: int
+    samples: int
+    """Samples of one pass on one GPU."""
+    compute_s: float
+    step_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class GoodputModel:
     """What an elastic job's own agent has learned so far and reports (Pollux, OSDI'21, section 4.1)."""
@@ -57,3 +68,9 @@ class GoodputModel:
     """The largest number of replicas it has been seen on."""
     max_replicas: int
     """It cannot use more, however well it scales."""
+    grad_batch: int | None = None
+    """The global batch at which the gradient was seen; None: nobody knows."""
+    noise_exponent: float = 0.0
+    """How the gradient's noise is taken to grow with the batch: its ratio to the square goes as the batch to this."""
+    seen: tuple[Observation, ...] = ()
+    """What its step times were learned from."""

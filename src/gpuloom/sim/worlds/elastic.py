@@ -16,9 +16,9 @@ from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.model import GpuModel
 from gpuloom.perf.goodput.agent import Agent, Fits
-from gpuloom.perf.goodput.fit import LEAST, Observation
+from gpuloom.perf.goodput.fit import LEAST
 from gpuloom.perf.goodput.goodput import batches_of, gain, split_batch
-from gpuloom.perf.goodput.model import LocalBatch
+from gpuloom.perf.goodput.model import LocalBatch, Observation
 from gpuloom.perf.goodput.tables import ElasticTables, Placement, packed, placement_of
 from gpuloom.work.model import Hints, TraceJob
 
@@ -252,7 +252,7 @@ class ElasticRun:
         step_s, sync_s = self._tables.step_sync_s(placement, self._local.samples)
         row = self._tables.at_epoch(self._local.total(replicas), min(self._epoch, self._tables.epochs - 1))
         seen = Observation(len(placement), replicas, self._local.samples, max(step_s - sync_s, LEAST), step_s)
-        self._agent.observe(seen, row.grad_sqr, row.grad_var)
+        self._agent.observe(seen, row.grad_sqr, row.grad_var, self._local.total(replicas))
 
     def _report(self, now_s: float) -> Report:
         done = self._epoch

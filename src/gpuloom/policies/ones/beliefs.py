@@ -1,0 +1,148 @@
+"""What `ones` believes of a job: how fast it would be on n GPUs, and how much work it has left.
+
+All of it is learned from what jobs report. With names, jobs of one name learn from each other; without, each alone.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpuloom.contract.view import JobView, View
+from gpuloom.perf.arrays import Floats
+from gpuloom.perf.goodput.evidence import Evidence, factors
+from gpuloom.perf.goodput.goodput import goodput_at
+from gpuloom.perf.goodput.model import BatchLimits, GoodputModel, Observation
+from gpuloom.perf.goodput.remaining import Lengths, index
+from gpuloom.policies.ones.tuning import Tuning
+
+UNKNOWN_SCALING = 0.9
+"""A job of which nothing is known is taken to speed up as n to this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    speed: Floats
+    """On each number of GPUs that is looked at, relative to one GPU; as far as it may grow."""
+    work_s: float
+    """Expected work left in seconds of one GPU; 0 if nothing is known."""
+    known: bool
+    """Something was measured."""
+
+
+class Beliefs:
+    def __init__(self, tuning: Tuning) -> None:
+        self._tuning = tuning
+        self._lengths = Lengths()
+        self._evidence: dict[str, Evidence] = {}
+        self._young: dict[str, GoodputModel] = {}
+        """By name: the first report of a job, for those that have not reported yet."""
+        self._curves: dict[str, tuple[tuple[object, ...], Floats]] = {}
+
+    def learn(self, view: View) -> None:
+        """From who has finished and what was reported since the last round."""
+        for job in view.finished:
+            self._curves.pop(job.id, None)
+            if job.report is not None and job.job.workload is not None:
+                self._lengths.add(job.job.workload, job.report.progress)
+        for job in view.jobs.values():
+            model, name = job.report.goodput if job.report else None, job.job.workload
+            if model is None or name is None or not model.seen:
+                continue
+            self._young.setdefault(name, replace(model, seen=()))
+            self._evidence.setdefault(name, Evidence()).add(model.seen)
+        self._curves = {job_id: curve for job_id, curve in self._curves.items() if job_id in view.jobs}
+
+    def of(self, jobs: Sequence[JobView], counts: Sequence[int], node_size: int) -> list[Belief]:
+        """Of each job on these numbers of GPUs (from 1 on)."""
+        furthest: dict[str | None, float] = {}
+        for job in jobs:
+            furthest[job.job.workload] = max(furthest.get(job.job.workload, 0.0), _done(job))
+        return [self._one(job, counts, node_size, furthest[job.job.workload]) for job in jobs]
+
+    def _one(self, job: JobView, counts: Sequence[int], node_size: int, furthest: float) -> Belief:
+        tuning = self._tuning
+        model = self._model(job)
+        if model is None:
+            within = counts[: _reach(counts, min(tuning.start_gpus, node_size), job)]
+            return Belief(np.array(within, dtype=float) ** UNKNOWN_SCALING, 0.0, known=False)
+        most = min(max(int(tuning.growth * model.most_replicas), tuning.start_gpus), model.max_replicas)
+        within = counts[: _reach(counts, most, job)]
+        goodput = self._curve(job, model, tuple(within), node_size)
+        name = job.job.workload if tuning.by_name else None
+        left = index(self._lengths.left(name, _done(job), furthest))
+        return Belief(goodput / goodput[0], left / float(goodput[0]), known=True)
+
+    def _model(self, job: JobView) -> GoodputModel | None:
+        """The job's own; with what jobs of its name know of step times, where names count."""
+        own, exponent = job.report.goodput if job.report else None, self._tuning.noise_exponent
+        evidence = self._shared(job)
+        base = own if evidence is None or own is not None else self._young[job.job.workload or ""]
+        if base is None or evidence is None:
+            return base and replace(base, noise_exponent=exponent)
+        times, most = evidence.times(), evidence.most_replicas
+        return replace(base, times=times, most_replicas=most, noise_exponent=exponent, seen=())
+
+    def _shared(self, job: JobView) -> Evidence | None:
+        """What those of its name have seen, where names count."""
+        name = job.job.workload
+        return self._evidence.get(name) if name is not None and self._tuning.by_name else None
+
+    def _curve(self, job: JobView, model: GoodputModel, counts: tuple[int, ...], node_size: int) -> Floats:
+        key = (model, counts, node_size)
+        known = self._curves.get(job.id)
+        if known is None or known[0] != key:
+            goodput = goodput_at(model, counts, node_size)
+            for count, factor in self._factors(job, model, node_size).items():
+                at = bisect_right(counts, count) - 1
+                if at >= 0 and counts[at] == count:
+                    goodput[at] *= factor
+            known = self._curves[job.id] = (key, goodput)
+        return known[1]
+
+    def _factors(self, job: JobView, model: GoodputModel, node_size: int) -> Mapping[int, float]:
+        evidence = self._shared(job)
+        return factors(model.times, model.seen, node_size) if evidence is None else evidence.factors(node_size)
+
+    # ---- memory ------------------------------------------------------------------------------------------------
+
+    def remember(self) -> dict[str, Any]:
+        return {
+            "finished": self._lengths.finished,
+            "evidence": {name: [known.fitted, [*known.seen.values()]] for name, known in self._evidence.items()},
+            "young": {name: _flat(model) for name, model in self._young.items()},
+        }
+
+    def restore(self, memory: Any) -> None:
+        for name, lengths in memory["finished"].items():
+            for length in lengths:
+                self._lengths.add(name, float(length))
+        for name, (fitted, seen) in memory["evidence"].items():
+            rows = [Observation(int(a), int(b), int(c), float(d), float(e)) for a, b, c, d, e in seen]
+            self._evidence[name] = Evidence({row[:3]: row for row in rows}, int(fitted))
+        self._young = {name: _unflat(flat, self._evidence[name]) for name, flat in memory["young"].items()}
+
+
+def _done(job: JobView) -> float:
+    return job.report.progress if job.report else 0.0
+
+
+def _reach(counts: Sequence[int], most: int, job: JobView) -> int:
+    """How many of the counts are open to it; at least one."""
+    return max(bisect_right(counts, min(most, job.job.max_gpus)), 1)
+
+
+def _flat(model: GoodputModel) -> list[Any]:
+    return [model.grad_sqr, model.grad_var, model.grad_batch, [*_limits(model.limits)], model.max_replicas]
+
+
+def _unflat(flat: Any, evidence: Evidence) -> GoodputModel:
+    grad_sqr, grad_var, grad_batch, limits, most = flat
+    bounds = BatchLimits(*map(int, limits))
+    return GoodputModel(evidence.times(), grad_sqr, grad_var, bounds, 1, int(most), grad_batch)
+
+
+def _limits(limits: BatchLimits) -> tuple[int, int, int, int]:
+    return limits.init_batch, limits.max_batch, limits.min_local, limits.max_local

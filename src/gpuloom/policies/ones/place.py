@@ -1,0 +1,60 @@
+"""Which GPUs: jobs that keep their number keep their GPUs, the others are packed on as few nodes as possible.
+
+Who does not fit, because what is free is scattered, gets the largest number that does. Nobody is moved for nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from gpuloom.contract.view import View
+from gpuloom.gpus.grant import Grant, Grants
+
+Free = dict[int, list[int]]
+"""GPUs that may be given out, by node."""
+
+
+def place(view: View, wanted: Mapping[str, int], node_size: int) -> dict[str, Grants]:
+    """New grants for the jobs that get another number of GPUs than they have; the largest choose first."""
+    changed = [job_id for job_id, count in wanted.items() if len(view.jobs[job_id].grants) != count]
+    free: Free = {node: list(view.idle.on(node)) for node in view.cluster.nodes}
+    for job_id in changed:
+        for grant in view.jobs[job_id].grants:
+            free[view.cluster.node_of[grant.gpu]].append(grant.gpu)
+    grants: dict[str, Grants] = {}
+    for job_id in sorted(changed, key=lambda job_id: -wanted[job_id]):
+        job = view.jobs[job_id]
+        own = [grant.gpu for grant in job.grants]
+        # Whether it is to be kept can be told only while nobody else has taken from it.
+        intact = bool(own) and all(gpu in free[view.cluster.node_of[gpu]] for gpu in own)
+        taken = _find(free, wanted[job_id], node_size, own)
+        if intact and wanted[job_id] > len(own) >= len(taken):
+            taken = own
+        if len(taken) < job.job.min_gpus:
+            taken = []
+        for gpu in taken:
+            free[view.cluster.node_of[gpu]].remove(gpu)
+        if taken != own:
+            grants[job_id] = tuple(map(Grant, taken))
+    return grants
+
+
+def _find(free: Free, count: int, node_size: int, own: Sequence[int]) -> list[int]:
+    """Whole nodes for those that need more than one; for the others the fullest node that has room."""
+    if count > node_size:
+        whole = [node for node, gpus in free.items() if len(gpus) == node_size]
+        if whole:
+            whole.sort(key=lambda node: -_common(free[node], own))  # ties: the first
+            return [gpu for node in whole[: count // node_size] for gpu in _own_first(free[node], own)]
+    count = min(count, node_size, max(map(len, free.values()), default=0))
+    if not count:
+        return []
+    room = [node for node, gpus in free.items() if len(gpus) >= count]
+    node = min(room, key=lambda node: (-_common(free[node], own), len(free[node])))
+    return _own_first(free[node], own)[:count]
+
+
+def _common(gpus: Sequence[int], own: Sequence[int]) -> int:
+    return sum(gpu in own for gpu in gpus)
+
+
+def _own_first(gpus: Sequence[int], own: Sequence[int]) -> list[int]:
+    return sorted(gpus, key=lambda gpu: (gpu not in own, gpu))

@@ -1,0 +1,57 @@
+"""The constants of `ones`, and its levers: each can be turned off (`ones:-name,-ranks`) to see what it is worth."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuloom.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Constants, chosen on Pollux's workloads 1 and 3 (at loads 0.85, 1 and 1.2); 2 and 4 were never looked at."""
+
+    round_s: float = 60.0
+    rank_exponent: float = 0.65
+    """How jobs are taken to speed up with GPUs when ranks become weights: at 0 all alike, at 1 the shortest first."""
+    rank_softness: float = 0.5
+    """Remaining works that differ by less than this factor's logarithm count as about the same."""
+    value_exponent: float = 0.75
+    """What speed is worth: concave, so that many fast jobs are better than one very fast one."""
+    horizon_s: float = 300.0
+    """How long a change is expected to last, at most: so long it has to pay off."""
+    least_horizon_s: float = 60.0
+    start_gpus: int = 4
+    """What a job of which nothing is known may start on, if a node has so many."""
+    growth: float = 3.0
+    """Times the largest number of GPUs that it, or one of its name, has been seen on."""
+    noise_exponent: float = 0.3
+    """How gradient noise grows with the batch: the noise seen at a small batch says too little about a large one."""
+    least_work_s: float = 30.0
+    """Remaining work below this (seconds of one GPU) does not tell jobs apart."""
+    by_name: bool = True
+    """What is known of a name holds for the next job of that name: step times and lengths."""
+    ranked: bool = True
+    counts_costs: bool = True
+    """What a change costs is weighed against what it brings."""
+
+
+LEVERS: Mapping[str, Mapping[str, Any]] = {
+    "name": {"by_name": False, "rank_exponent": 0.4, "rank_softness": 1.0},
+    "ranks": {"ranked": False},
+    "hysteresis": {"counts_costs": False},
+    "start": {"start_gpus": 1},
+    "growth": {"growth": 2.0},
+    "noise": {"noise_exponent": 0.0},
+}
+
+
+def without(arg: str) -> Tuning:
+    """From `-name,-ranks`."""
+    tuning = Tuning()
+    for word in filter(None, arg.split(",")):
+        if word.removeprefix("-") not in LEVERS or not word.startswith("-"):
+            known = ", ".join(f"-{name}" for name in LEVERS)
+            raise InputError(f"policy ones:{arg}: {word!r} is none of its levers; accepted are {known}")
+        tuning = replace(tuning, **LEVERS[word[1:]])
+    return tuning

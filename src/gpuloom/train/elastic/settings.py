@@ -1,0 +1,144 @@
+"""What a user chooses once, and what the environment says at launch. Knows the variables' names; starts nothing."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+MIG = "MIG-"
+
+
+class ElasticError(Exception):
+    """Something the user gave is wrong: one sentence. (Jobs import this without gpuloom.errors.)"""
+
+
+class Scaling(StrEnum):
+    """How the learning rate follows the batch."""
+
+    AUTO = "auto"
+    """Square root for optimisers that divide by a running square of the gradient (Adam and its kin), else linear."""
+    LINEAR = "linear"
+    SQRT = "sqrt"
+    GAIN = "gain"
+    """AdaScale: by as much as a step is worth, from the measured noise of the gradient; never more than linear."""
+    NONE = "none"
+
+
+class Every(StrEnum):
+    """When a learning rate scheduler takes a step of its own."""
+
+    EPOCH = "epoch"
+    STEP = "step"
+    PROGRESS = "progress"
+    """Once for each step of the initial batch that the steps taken were worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that `run` takes, checked."""
+
+    batch: int
+    max_batch: int | None = None
+    max_local_batch: int | None = None
+    seed: int = 0
+    scaling: Scaling = Scaling.AUTO
+    warmup_steps: int = 0
+    drop_last: bool = False
+    timeout_s: float = 60.0
+    checkpoint_s: float = 300.0
+    address: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "max_batch", "max_local_batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ElasticError(f"{name} is {value}; at least 1 is needed")
+        for name in ("timeout_s", "checkpoint_s"):
+            if getattr(self, name) <= 0:
+                raise ElasticError(f"{name} is {getattr(self, name)}; it must be positive")
+
+    def allowed(self, batch: int) -> int:
+        """As much of a wished batch as this job can bear."""
+        return max(1, min(batch, self.max_batch or batch))
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A place for one worker: the device that it is matched by, and what its process finds in the environment."""
+
+    device: str
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What somebody wants the job to be, whole."""
+
+    generation: int
+    seats: tuple[Seat, ...]
+    batch: int | None = None
+
+
+def seats_from(rows: Any) -> tuple[Seat, ...]:
+    """The workers of a resize or of GPULOOM_WORKERS; devices are named once."""
+    if not isinstance(rows, list) or not rows:
+        raise ElasticError("workers: a list with at least one {device, env} is needed")
+    seats = tuple(_seat(row) for row in rows)
+    devices = [seat.device for seat in seats]
+    if len(set(devices)) < len(devices):
+        raise ElasticError("workers: a device is named twice; they are told apart by it")
+    if len(seats) > 1 and any(device.startswith(MIG) for device in devices):
+        raise ElasticError("workers: NCCL does not span MIG slices, so a job on one has one worker")
+    return seats
+
+
+def _seat(row: Any) -> Seat:
+    env = row.get("env") or {} if isinstance(row, dict) else None
+    if not isinstance(row, dict) or not isinstance(row.get("device"), str) or not isinstance(env, dict):
+        raise ElasticError('workers: each is {"device": "…", "env": {"NAME": "value"}}')
+    return Seat(row["device"], tuple((str(name), str(value)) for name, value in env.items()))
+
+
+def target_from(message: Mapping[str, Any]) -> Target:
+    """A resize as it came over the wire."""
+    generation, batch = message.get("generation"), message.get("batch")
+    if not isinstance(generation, int) or isinstance(generation, bool):
+        raise ElasticError("generation: a whole number is needed")
+    if batch is not None and (not isinstance(batch, int) or isinstance(batch, bool) or batch < 1):
+        raise ElasticError("batch: a whole number of at least 1, or null")
+    return Target(generation, seats_from(message.get("workers")), batch)
+
+
+def launch_target(workers: int | None, visible: tuple[str, ...]) -> Target:
+    """What the environment asks for at launch; without it `workers` seats, or one for each CUDA device that is visible.
+
+    `visible` is empty where there is no GPU: workers are then processes on the CPU.
+    """
+    told = os.environ.get("GPULOOM_WORKERS")
+    if told:
+        try:
+            seats = seats_from(json.loads(told))
+        except ValueError as error:
+            raise ElasticError(f"GPULOOM_WORKERS is no JSON: {error}") from None
+    elif visible:
+        if workers is not None and workers > len(visible):
+            raise ElasticError(f"{workers} workers were asked for, but {len(visible)} CUDA devices are visible")
+        chosen = visible[: workers or len(visible)]
+        seats = seats_from([{"device": device, "env": {"CUDA_VISIBLE_DEVICES": device}} for device in chosen])
+    else:
+        wanted = 1 if workers is None else workers
+        names = ["cpu"] if wanted == 1 else [f"cpu:{number}" for number in range(wanted)]
+        seats = seats_from([{"device": name} for name in names])
+    return Target(_whole("GPULOOM_GENERATION") or 0, seats, _whole("GPULOOM_BATCH"))
+
+
+def _whole(name: str) -> int | None:
+    told = os.environ.get(name)
+    if not told:
+        return None
+    try:
+        return int(told)
+    except ValueError:
+        raise ElasticError(f"{name} is {told!r}; a whole number is needed") from None
