@@ -21,7 +21,7 @@ MOST_JOBS, MOST_PROBES, MOST_DECISIONS = 1000, 100, 40
 JOB_COLUMNS = (
     Column("job"), Column("state"), number_column("submitted", "s"), number_column("waited", "s"),
     number_column("ran", "s"), number_column("ended", "s"), number_column("completion", "s"),
-    number_column("starts"), number_column("resizes"), number_column("crashes"), Column("cause"),
+    number_column("starts"), number_column("crashes"), Column("cause"),
 )  # fmt: skip
 SPEED_COLUMNS = (
     Column("job"), Column("on"), number_column("reports"), number_column("steps", "1/s, median"),
@@ -96,7 +96,6 @@ def _job(job: JobStory, story: RunStory, style: str) -> list[str]:
         _seconds(job.ended_s, story),
         _seconds(job.completion_s, story),
         f"{job.starts:,}",
-        f"{job.rescales:,}",
         f"{job.crashes:,}",
         job.cause or "–",
     ]
