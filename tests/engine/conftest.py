@@ -63,6 +63,7 @@ def check_invariants(engine: Engine) -> None:
     for job in state.jobs.values():
         assert (job.id in state.waiting) == (not job.grants and job.id not in state.cancelled)
         assert bool(job.held) == (job.phase is not Phase.WAITING)
+        assert job.grants or job.phase not in (Phase.STARTING, Phase.RUNNING)
         for grant in job.held:
             assert state.held[grant.device][job.id] == grant.share_pct
             gpu = state.gpus[grant.gpu]
@@ -74,6 +75,12 @@ def check_invariants(engine: Engine) -> None:
             assert not gpu.lost
             assert grant.instance in gpu.layout if grant.instance else not gpu.layout
     assert all(total <= 100.001 for total in planned.values())
+    for job_id, change in state.rescaling.items():
+        job = state.jobs[job_id]
+        assert job.job.in_place
+        assert job.phase in (Phase.RUNNING, Phase.STOPPING)
+        assert change.after
+        assert {grant.device for grant in job.held} == {grant.device for grant in (*change.before, *change.after)}
     for shares in state.held.values():
         assert 0 < sum(shares.values()) <= 100.001
         assert shares.keys() <= state.jobs.keys()

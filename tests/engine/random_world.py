@@ -23,14 +23,17 @@ from gpuloom.engine.events import (
     JobCompleted,
     JobCrashed,
     JobReported,
+    JobRescaled,
     JobStalled,
     JobStarted,
     JobStopped,
+    RescaleFailed,
 )
 from gpuloom.engine.instructions import Cut, Instruction
 from gpuloom.engine.log import Header, Scribe, header_line
 from gpuloom.engine.machine import TRANSITIONS, Engine
 from gpuloom.engine.memory import recall
+from gpuloom.engine.recovery import MakePolicy
 from gpuloom.gpus.catalogue import find
 from gpuloom.gpus.cluster import Cluster, Gpu, describe, describe_gpu, parse_cluster
 from gpuloom.gpus.model import GpuModel, Layout
@@ -41,7 +44,9 @@ from tests.engine.conftest import check_invariants
 from tests.engine.dump import dump
 from tests.policies.conftest import scales_well
 
-ELASTIC = frozenset({"tiresias", "optimus", "pollux", "ones", "ones-paper"})
+STRETCHED, SETTLING = "stretched", 60
+"""A policy of the tests' own, under which jobs may need several GPUs; and so many turns it is then left in peace."""
+ELASTIC = frozenset({"tiresias", "optimus", "pollux", "ones", "ones-paper", STRETCHED})
 WORKLOADS = (None, "a", "b", "c")
 MOST_JOBS = 7
 
@@ -59,15 +64,15 @@ def fresh(header: Header, cluster: Cluster) -> Policy:
     return make_policy(header.policy, cluster, header.seed)
 
 
-def live(policy: str, seed: int, turns: int) -> Lived:
+def live(policy: str, seed: int, turns: int, make: MakePolicy = fresh) -> Lived:
     gpus = "2x2xV100" if policy in ELASTIC else "2xA100-40GB,1xA100-80GB"
     cluster = parse_cluster(gpus)
     header = Header(gpus, policy, seed, cluster=describe(cluster))
-    engine, scribe = Engine(cluster, fresh(header, cluster)), Scribe()
-    world = RandomWorld(engine, Random(seed), elastic=policy in ELASTIC)
+    engine, scribe = Engine(cluster, make(header, cluster)), Scribe()
+    world = RandomWorld(engine, Random(seed), elastic=policy in ELASTIC, stretched=policy == STRETCHED)
     lines, states = [header_line(header)], [dump(engine.state)]
-    for _ in range(turns):
-        events = world.turn()
+    for number in range(turns + SETTLING if world.stretched else turns):
+        events = world.turn() if number < turns else world.settle()
         memory = recall(engine.policy) if engine.asked else None
         lines.append(scribe.line(events, engine.decision, memory))
         states.append(dump(engine.state))
@@ -76,8 +81,8 @@ def live(policy: str, seed: int, turns: int) -> Lived:
 
 
 class RandomWorld:
-    def __init__(self, engine: Engine, dice: Random, *, elastic: bool) -> None:
-        self.engine, self.dice, self.elastic = engine, dice, elastic
+    def __init__(self, engine: Engine, dice: Random, *, elastic: bool, stretched: bool = False) -> None:
+        self.engine, self.dice, self.elastic, self.stretched = engine, dice, elastic, stretched
         self.now_s = 0.0
         self.arrived = 0
         self.targets: dict[int, Layout] = {}
@@ -103,6 +108,20 @@ class RandomWorld:
         self.targets |= {one.gpu: one.target for one in instructions if isinstance(one, Cut)}
         return events
 
+    def settle(self) -> list[Event]:
+        """A turn in which everything that was instructed is answered well, and nothing else happens."""
+        state, events = self.engine.state, list[Event]()
+        for job_id, view in [*state.jobs.items()]:
+            phase, rescaling = view.phase, job_id in state.rescaling
+            kind: type[JobStarted] | type[JobStopped] | type[JobRescaled] | None
+            kind = JobStarted if phase is Phase.STARTING else JobStopped if phase is Phase.STOPPING else None
+            kind = JobRescaled if rescaling and phase is Phase.RUNNING else kind
+            if kind is not None:
+                events.append(kind(self.now_s, "settles", job_id))
+                self.engine.apply(events[-1])
+        self.engine.decide()
+        return events
+
     def _something(self) -> Event | None:
         dice, state = self.dice, self.engine.state
         kind = dice.choices(("arrive", "job", "gpu", "trouble"), (3, 8, 6, 1))[0]
@@ -118,13 +137,16 @@ class RandomWorld:
     def _arrive(self) -> Event:
         dice = self.dice
         self.arrived += 1
+        gpus = dice.randint(1, 2) if self.elastic else 1
         job = Job(
             f"j{self.arrived}",
             self.now_s,
             Kind.ELASTIC if self.elastic else dice.choice((Kind.SLICEABLE, Kind.SLICEABLE, Kind.RIGID)),
             dice.choice(WORKLOADS),
-            gpus=dice.randint(1, 2) if self.elastic else 1,
+            gpus=gpus,
             max_gpus=4,
+            min_gpus=dice.choice((1, gpus)) if self.stretched else 1,
+            in_place=self.elastic and dice.random() < 0.6,
             mem_mib=None if self.elastic else dice.choice((None, 4000, 9000)),
             priority=dice.choice((0, 0, 10)),
             estimate_s=dice.choice((None, 300.0, 3000.0)),
@@ -147,6 +169,9 @@ class RandomWorld:
 
     def _about_a_job(self, job_id: str) -> Event | None:
         dice, view = self.dice, self.engine.state.jobs[job_id]
+        if job_id in self.engine.state.rescaling and dice.random() < 0.6:
+            failed = dice.random() < 0.2
+            return (RescaleFailed if failed else JobRescaled)(self.now_s, "at random", job_id)
         kinds = (JobStarted, JobStopped, JobCompleted, JobCrashed, JobCancelled)
         kind = dice.choices(kinds, (8, 8, 1, 1, 0.3))[0]
         if (view.phase, kind) in TRANSITIONS:

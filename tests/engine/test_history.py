@@ -13,6 +13,7 @@ from gpuloom.engine.log import opened, read
 from gpuloom.engine.story import rows, story
 from gpuloom.sim.inputs import Inputs, load
 from gpuloom.sim.run import simulate
+from tests.engine.resized import tell_of_a_resize
 
 POLICIES = st.sampled_from(["whole-fifo", "static:3,2,2", "mps-only", "oracle", "miso-paper", "miso"])
 FAULTS = st.lists(
@@ -87,3 +88,18 @@ def test_a_line_that_was_cut_off_ends_the_history() -> None:
 
 def test_who_is_not_in_the_log_has_no_history() -> None:
     assert follow_in(logged("whole-fifo", [], 1), "job-99") == []
+
+
+def test_a_job_that_is_resized_in_place_goes_on() -> None:
+    lines = tell_of_a_resize()
+    entries = follow_in(lines, "a")
+    assert [entry.event for entry in entries] == [
+        *(What.ARRIVED, What.PLACED, What.STARTED, What.RESIZING, What.RESCALED, What.GPU_LOST, What.RESCALED),
+        *(What.RESIZING, What.RESCALE_FAILED, What.STOPPED, What.STARTED, What.COMPLETED),
+    ]
+    header, rest = opened(lines, "log")
+    text = "\n".join(line for _, line in story("a", header, list(follow(rest, "a"))))
+    assert "rescaled   on gpu0, gpu1 (goes on)" in text
+    assert "rescale failed (no room)" in text
+    assert "started 2 times, never moved, resized 2 times" in text
+    assert entries[-1].totals.ran_s == 62.0 - 12.0 - 2.0  # all but its restart

@@ -85,8 +85,9 @@ class Restless(Wild):
         grants: dict[str, Grants] = dict.fromkeys(sorted(moving), ())
         for job_id in grants:
             job = view.jobs[job_id].job
-            fitting = [seat for seat in seats if self._suits(job, seat)][: job.gpus]
-            if len(fitting) == job.gpus:
+            gpus = dice.randint(job.min_gpus, job.max_gpus) if job.kind is Kind.ELASTIC else job.gpus
+            fitting = [seat for seat in seats if self._suits(job, seat)][:gpus]
+            if len(fitting) == gpus:
                 grants[job_id] = tuple(fitting)
                 seats = [seat for seat in seats if seat not in fitting]
         return Plan(cuts, grants, probes=tuple(gpu for gpu in cuts if dice.random() < 0.3))
@@ -136,8 +137,18 @@ def trace(dice: Random, jobs: int) -> list[TraceJob]:
         kind = dice.choice([*Kind])
         gpus = 1 if kind is Kind.SLICEABLE else dice.randint(1, 3)
         workload = dice.choice((None, *WORKLOADS)) if kind is Kind.SLICEABLE else None
+        in_place = kind is Kind.ELASTIC and dice.random() < 0.5
+        memory = dice.choice((None, 9000))
         job = Job(
-            f"j{number}", now_s, kind, workload, gpus=gpus, min_gpus=1, max_gpus=4, mem_mib=dice.choice((None, 9000))
+            f"j{number}",
+            now_s,
+            kind,
+            workload,
+            gpus=gpus,
+            min_gpus=1,
+            max_gpus=4,
+            mem_mib=memory,
+            in_place=in_place,
         )
         entries.append(TraceJob(job, dice.uniform(1, 500)))
     return entries

@@ -1,9 +1,10 @@
-"""Random faults, one seed after the other: `python -m tests.live.chaos [--device cpu] FIRST LAST [KIND …]`.
+"""Random faults, one seed after the other: `python -m tests.live.chaos [--elastic] [--device cpu] FIRST LAST [KIND …]`.
 
 Driver errors, and the kinds of `faults`, some of them in every seed. In the end every job must have finished once, with
 nothing lost beyond its last checkpoint, never two launches of it at once, no process left, the hardware as found. What
 is counted came to pass: a driver error that no call met, or a kill of a runner that had ended, is none. A seed fixes
-what is tried; when exactly it strikes depends on how fast the machine is.
+what is tried; when exactly it strikes depends on how fast the machine is. `--elastic`: jobs that are resized in place
+all the time, some of them, and by restarts, on three devices.
 """
 
 import os
@@ -36,15 +37,18 @@ CALLS = (
 )
 ERRORS = ("UNKNOWN", "UNKNOWN", "IN_USE", "TIMEOUT", "UNKNOWN:late")
 GRACE_S = 20.0
+STRETCHY_JOB = Path(__file__).parent / "elastic" / "stretchy_job.py"
+STRETCHING = Path(__file__).parents[1] / "engine" / "stretching.py"
 KINDS = (*OF_JOBS, *DURING, *BETWEEN)
 
 
-def live_through(shop: Shop, seed: int, kinds: tuple[str, ...] | None = None) -> Counter[str]:
+def live_through(shop: Shop, seed: int, kinds: tuple[str, ...] | None = None, *, elastic: bool = False) -> Counter[str]:
     """What was done to it, by kind; AssertionError if a promise was broken."""
     dice = random.Random(seed)
-    shop.hardware.install(*["A100-40GB+resets"] * dice.randint(1, 2))
+    shop.hardware.install(*(["T4-16GB"] * 3 if elastic else ["A100-40GB+resets"] * dice.randint(1, 2)))
     strikes = DURING | (OF_CPUS if shop.device else {})
-    possible = [kind for kind in (*OF_JOBS, *strikes, *BETWEEN) if os.geteuid() == 0 or kind not in FOR_ROOT]
+    of_jobs = {} if elastic else OF_JOBS
+    possible = [kind for kind in (*of_jobs, *strikes, *BETWEEN) if os.geteuid() == 0 or kind not in FOR_ROOT]
     wanted = dice.sample(possible, 5) if kinds is None else list(kinds)
     scene = Scene(shop, dice, GRACE_S)
     if "clock step" in wanted:
@@ -54,8 +58,12 @@ def live_through(shop: Shop, seed: int, kinds: tuple[str, ...] | None = None) ->
         }
         shop.environment |= clock
     with Disk(shop.state) if "full disk" in wanted else nullcontext():
-        _submit(shop, dice, [kind for kind in wanted if kind in OF_JOBS])
-        policy = dice.choice((*POLICIES, "mps-only:3") if shop.device else POLICIES)
+        if elastic:
+            _submit_elastic(shop, dice)
+            policy = f"{STRETCHING}:Stretching:{1_000_000},{dice.choice((10, 30))}"
+        else:
+            _submit(shop, dice, [kind for kind in wanted if kind in OF_JOBS])
+            policy = dice.choice((*POLICIES, "mps-only:3") if shop.device else POLICIES)
         during = [strikes[kind] for kind in wanted if kind in strikes] or [DURING["runner killed"]]
         between = [BETWEEN[kind] for kind in wanted if kind in BETWEEN]
         for fault in [*during, *dice.sample(during, 1)]:
@@ -66,9 +74,10 @@ def live_through(shop: Shop, seed: int, kinds: tuple[str, ...] | None = None) ->
         assert set(states.values()) == {"completed"}, f"{states}\n{shop.story()}"
         shop.check_jobs()
         shop.check_left_as_found()
+        scene.counts["resized in place"] += len(shop.events("JobRescaled"))
     fired = shop.folder / "fired"
     scene.counts["driver error"] += len(fired.read_text().split()) if fired.exists() else 0
-    scene.counts.update(path.name.partition(".")[0] for path in shop.marks.glob("*"))
+    scene.counts.update(path.name.partition(".")[0] for path in shop.marks.glob("*.*"))
     return scene.counts
 
 
@@ -80,6 +89,16 @@ def _submit(shop: Shop, dice: random.Random, oddities: list[str]) -> None:
         more |= {"memory": "300M"} if shop.device else {}
         workload, steps = dice.choice(WORKLOADS), dice.randint(80, 400)
         shop.odd_job(name, odd, workload, steps, *deaf, submit=dice.uniform(0, 30), **more)
+
+
+def _submit_elastic(shop: Shop, dice: random.Random) -> None:
+    shop.marks.mkdir(exist_ok=True)
+    for name in "abc":
+        steps, resize = dice.randint(300, 900), dice.choice(("in-place", "in-place", "restart"))
+        command = [sys.executable, str(STRETCHY_JOB), "", str(shop.marks), str(steps)]
+        sizes = {"min_gpus": dice.choice((1, 1, 2)), "max_gpus": 3}
+        shop.command(name, *command, submit=dice.uniform(0, 30), resize=resize, **({"memory": "10M"} | sizes))
+        shop.jobs[name] = steps
 
 
 def _disturb(scene: Scene, fault: Fault, policy: str) -> None:
@@ -105,21 +124,24 @@ def _error(dice: random.Random, latest: int) -> str:
 
 
 def main(*words: str) -> int:
+    elastic = words[:1] == ("--elastic",)
+    words = words[1:] if elastic else words
     on_cpus = words[:2] == ("--device", "cpu")
     first, last, *kinds = words[2:] if on_cpus else words
-    return through(int(first), int(last), on_cpus, tuple(kinds))
+    return through(int(first), int(last), on_cpus, tuple(kinds), elastic)
 
 
-def through(first: int, last: int, on_cpus: bool, kinds: tuple[str, ...]) -> int:
+def through(first: int, last: int, on_cpus: bool, kinds: tuple[str, ...], elastic: bool) -> int:
     tools, broken, counts = build(), 0, Counter[str]()
     for seed in range(first, last + 1):
         with tempfile.TemporaryDirectory(prefix="loom", ignore_cleanup_errors=True) as folder:
             (Path(folder) / "hw").mkdir()
             shop = Shop(Hardware(tools, Path(folder) / "hw"), Path(folder))
-            shop.device = CPU_DEVICES[seed % len(CPU_DEVICES)] if on_cpus else ""
+            shop.device = "3xcpu" if elastic else CPU_DEVICES[seed % len(CPU_DEVICES)]
+            shop.device = shop.device if on_cpus else ""
             began = time.monotonic()
             try:
-                happened = live_through(shop, seed, kinds or None)
+                happened = live_through(shop, seed, kinds or None, elastic=elastic)
                 counts += happened
                 story = ", ".join(f"{count} {kind}" for kind, count in sorted(happened.items()) if count)
                 print(seed, f"fine in {time.monotonic() - began:.1f} s:", story, flush=True)
@@ -131,7 +153,7 @@ def through(first: int, last: int, on_cpus: bool, kinds: tuple[str, ...]) -> int
                     print(f"--- {log}\n{log.read_text()[-2000:]}", flush=True)
             finally:
                 shop.close()
-    for kind in (*KINDS, *OF_CPUS, "driver error"):
+    for kind in (*KINDS, *OF_CPUS, "driver error", "resized in place"):
         print(f"{counts[kind]:6} {kind}")
     print(f"{last - first + 1 - broken} of {last - first + 1} fine; {counts.total()} faults came to pass")
     return int(broken > 0)

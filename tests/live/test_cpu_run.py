@@ -287,7 +287,7 @@ def test_wrong_wishes(box: Box) -> None:
     runner = box.begin("whole-fifo")
     _, err = runner.communicate(timeout=PATIENCE_S)
     assert runner.returncode == 2
-    assert "job wide asks for 2 GPUs: on CPU devices a job has 1" in err
+    assert "job wide asks for 2 GPUs: on CPU devices a job that is not elastic has 1" in err
     box.check_left_as_found()
 
 

@@ -31,6 +31,7 @@ from gpuloom.live.report.replay import Condition, Doing
 from gpuloom.live.report.story import RunStory, run_story
 from gpuloom.perf.speed import Estimate
 from gpuloom.work.model import Job, Kind
+from tests.engine.resized import tell_of_a_resize
 from tests.live.shop import Shop, interrupt, until
 from tests.pages.seen import Seen, asks_for_nothing
 
@@ -265,3 +266,13 @@ def test_the_page_is_written_at_the_end_after_an_interrupt_and_again(shop: Shop)
     assert (again.returncode, f"report: {page}" in again.stderr) == (0, True)
     assert page.read_text() == written
     check_times(story_of(shop))
+
+
+def test_a_job_that_was_resized_in_place() -> None:
+    story = run_story(tell_of_a_resize(), "log", [Job("a", kind=Kind.ELASTIC, max_gpus=2, in_place=True)])
+    (job,) = story.jobs
+    assert (job.starts, job.rescales, job.ran_s) == (2, 2, (50.0 - 12.0) + (62.0 - 53.0))
+    assert [(part.begin_s, len(part.grants)) for part in job.segments if part.doing is Doing.RESIZING] == [
+        *((20.0, 2), (30.0, 2), (40.0, 2)),
+    ]
+    assert "resizes" in run_page(story, ())

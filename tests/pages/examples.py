@@ -94,11 +94,11 @@ def live(name: Naming) -> str:
     ]
     jobs = (
         JobStory(
-            first, "completed", 0.0, 400.0, 10.0, 360.0, 2, 0, name("done"),
+            first, "completed", 0.0, 400.0, 10.0, 360.0, 2, 3, 0, name("done"),
             (*parts, Stretch(110.0, 400.0, (Grant(0, large),), Doing.RUNNING)),
         ),
         JobStory(
-            second, "given up", 0.0, 300.0, 10.0, 260.0, 2, 1, name("exit code 1"),
+            second, "given up", 0.0, 300.0, 10.0, 260.0, 2, 0, 1, name("exit code 1"),
             (*parts, Stretch(110.0, 300.0, (Grant(0, small),), Doing.RUNNING)),
         ),
     )  # fmt: skip

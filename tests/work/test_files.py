@@ -111,6 +111,13 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
     assert [(entry.job.id, entry.job.mem_mib) for entry in jobs] == [("a", 8192), ("b", 8192)]
 
 
+def test_how_an_elastic_job_takes_other_gpus(tmp_path: Path) -> None:
+    entry = "jobs:\n  - {name: a, max_gpus: 4, max_local_batch: 32"
+    jobs = [work(tmp_path, f"{entry}{how}}}\n")[0][0].job for how in ("", ", resize: restart", ", resize: in-place")]
+    assert [job.in_place for job in jobs] == [False, False, True]
+    assert {job.max_local_batch for job in jobs} == {32}
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -125,6 +132,9 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
         ("jobs:\n- name: a\n  kind: sliceable\n  gpus: 2\n", "line 4, jobs[0].gpus is 2, but a sliceable job runs"),
         ("jobs:\n- name: a\n  kind: rigid\n  max_gpus: 2\n", "line 4, jobs[0].max_gpus is given, but only an elastic"),
         ("jobs:\n- name: a\n  min_gpus: 4\n  max_gpus: 2\n", "jobs[0].min_gpus is 4, but must be at most max_gpus (2)"),
+        ("jobs:\n- name: a\n  resize: in-place\n", "line 3, jobs[0].resize is given, but only an elastic job has one"),
+        ("jobs:\n- name: a\n  max_gpus: 2\n  resize: inplace\n", "jobs[0].resize is 'inplace', but must be 'restart'"),
+        ("jobs:\n- name: a\n  max_local_batch: 2\n", "jobs[0].max_local_batch is given, but only an elastic job has"),
         ("jobs:\n- name: a\n  batch: 4\n  min_batch: 8\n", "jobs[0].batch is 4, but must be at least min_batch (8)"),
         ("jobs:\n- name: a\n  batch: 9\n  max_batch: 8\n", "jobs[0].batch is 9, but must be at most max_batch (8)"),
         ("jobs:\n- name: a\n  min_batch: 9\n  max_batch: 8\n", "min_batch is 9, but must be at most max_batch (8)"),

@@ -46,7 +46,7 @@ class JobRescaled:
 
 @dataclass(frozen=True, slots=True)
 class RescaleFailed:
-    """It could not, and works on as before."""
+    """It could not; what it works with is uncertain, so it is stopped and started again."""
 
     at_s: float
     cause: str

@@ -41,6 +41,8 @@ class What(StrEnum):
     PLACED = "placed"
     MOVED = "moved"
     KEPT = "kept"
+    RESIZING = "resizing"
+    """It is to have other grants, and goes on meanwhile."""
     PAUSED = "paused"
     CONSIDERED = "considered"
     """The plan has reasons about it, but leaves it as it is."""
@@ -73,6 +75,7 @@ class Totals:
     ran_s: float = 0.0
     starts: int = 0
     moves: int = 0
+    rescales: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ class _Follower:
         self.job_id = job_id
         self.others = 0
         self._is_here = False
+        self._job: Job | None = None
         self._grants: Grants = ()
         self._totals = Totals()
         self._arrived_s = 0.0
@@ -161,7 +165,7 @@ class _Follower:
             case JobArrived() if entry.job.id == self.job_id:
                 self._arrived_s = self._since_s = entry.at_s
                 self._grants, self._working, self._totals = (), False, Totals()
-                self.others, self._is_here = 0, True
+                self.others, self._is_here, self._job = 0, True, entry.job
                 yield self._entry(What.ARRIVED, entry.at_s, entry.cause, job=entry.job)
             case Decision():
                 yield from self._decided(entry)
@@ -176,7 +180,10 @@ class _Follower:
             case JobStarted() if entry.job_id == self.job_id:
                 yield self._started(entry)
             case JobRescaled() | RescaleFailed() if entry.job_id == self.job_id:
-                what = What.RESCALED if isinstance(entry, JobRescaled) else What.RESCALE_FAILED
+                done = isinstance(entry, JobRescaled)
+                what = What.RESCALED if done else What.RESCALE_FAILED
+                yield from self.last_report()
+                self._totals = replace(self._totals, rescales=self._totals.rescales + done)
                 yield self._entry(what, entry.at_s, entry.cause)
             case JobStopped() | JobCrashed() | JobCancelled() | JobCompleted() if entry.job_id == self.job_id:
                 yield from self.last_report()
@@ -239,7 +246,15 @@ class _Follower:
             return What.CONSIDERED
         if given == self._grants:
             return What.KEPT
-        return What.PAUSED if not given else What.MOVED if self._grants else What.PLACED
+        if not given:
+            return What.PAUSED
+        if self._goes_on():
+            return What.RESIZING
+        return What.MOVED if self._grants else What.PLACED
+
+    def _goes_on(self) -> bool:
+        """It works, and takes other grants in place. Where that cannot be it is stopped, which is an event."""
+        return self._working and self._job is not None and self._job.in_place
 
     def _gpu(self, event: GpuCut | CutFailed | GpuLost | GpuLeft) -> Iterator[Entry]:
         """Cuts of the GPUs it waits for, and losses of those it is on."""
@@ -249,7 +264,10 @@ class _Follower:
         yield from self.last_report()
         layout = () if isinstance(event, GpuLost | GpuLeft) else event.layout
         lasted_s = None
-        if gone:
+        rest = tuple(grant for grant in self._grants if grant.gpu != event.gpu)
+        if gone and self._goes_on() and self._job is not None and len(rest) >= self._job.min_gpus:
+            self._grants = rest
+        elif gone:
             lasted_s, self._grants = self._halt(event.at_s), ()
         what = _GPU_EVENTS[type(event)]
         yield self._entry(what, event.at_s, event.cause, lasted_s=lasted_s, gpu=event.gpu, layout=layout)

@@ -70,7 +70,7 @@ TRANSITIONS: dict[tuple[Phase, type[JobEvent]], Phase | _Ends] = {
     (Phase.STOPPING, JobStopped): Phase.WAITING,
     (Phase.RUNNING, JobRescaled): Phase.RUNNING,
     (Phase.STOPPING, JobRescaled): Phase.STOPPING,  # it had begun just before it was told to stop
-    (Phase.RUNNING, RescaleFailed): Phase.RUNNING,
+    (Phase.RUNNING, RescaleFailed): Phase.STOPPING,
     (Phase.STOPPING, RescaleFailed): Phase.STOPPING,
     (Phase.STARTING, JobCompleted): ENDED,
     (Phase.RUNNING, JobCompleted): ENDED,
@@ -262,19 +262,20 @@ class Engine:
         return self._close_gaps([*freed, *(grant.gpu for grant in job.grants)])
 
     def _rescaled(self, job: JobView, *, failed: bool) -> list[Instruction]:
-        """It has what it was told to have; or it works on as before, and is stopped to be started on what it should."""
+        """It has what it was told to have; or nobody knows what, and it is stopped and started on what it should have.
+
+        Until it has stopped it holds what it had and what it was to get: some of it may be there.
+        """
         state = self.state
         if job.id not in state.rescaling:
             raise IllegalEvent(f"an answer of job {job.id}, which was not told to rescale")
         change = state.rescaling[job.id]
-        if job.phase is Phase.STOPPING:
-            return []
-        has = change.before if failed else change.after
+        if failed or job.phase is Phase.STOPPING:
+            return self._stop(job, save=True)
         state.release(job)
-        state.occupy(job, has)
-        state.put(job._replace(held=has, rescales=job.rescales + (not failed)))
-        out = self._stop(state.jobs[job.id], save=True) if failed and job.grants != has else []
-        return out + self._close_gaps([grant.gpu for grant in (*job.held, *job.grants)])
+        state.occupy(job, change.after)
+        state.put(job._replace(held=change.after, rescales=job.rescales + 1))
+        return self._close_gaps([grant.gpu for grant in (*job.held, *job.grants)])
 
     def _crashed(self, job_id: str, crashes: int, cause: str, freed: list[int]) -> list[Instruction]:
         state = self.state
@@ -341,23 +342,25 @@ class Engine:
         for job_id in sorted(there | set(state.gpus[gpu].tenants), key=state.order.__getitem__):
             job = state.jobs[job_id]
             rest = tuple([grant for grant in job.grants if grant.gpu != gpu])
-            shrinks = self._shrinks(job, gpu, rest)
+            stays = self._stays(job, gpu, rest)
             if len(rest) < len(job.grants):
-                state.plan_grants(job_id, rest if shrinks else ())
+                state.plan_grants(job_id, rest if stays else ())
             job = state.jobs[job_id]
-            if shrinks:
+            if stays and job.phase is Phase.RUNNING:
                 out += self._rescale(job)
-            elif job_id in there and job.phase is not Phase.STOPPING:
-                out += self._stop(job, save=False)
+            elif not stays and job.phase is not Phase.WAITING:
+                out += self._stop(job, save=job_id not in there)
         state.gpus[gpu] = GpuView(gpu, lost=True)
         state.idle.remove(state.cluster.node_of[gpu], gpu)
         return out
 
-    def _shrinks(self, job: JobView, gpu: int, rest: Grants) -> bool:
-        """It can go on without this GPU, with the workers that it has elsewhere."""
+    def _stays(self, job: JobView, gpu: int, rest: Grants) -> bool:
+        """It can go on with the rest of its plan without this GPU: it was not there yet, or has workers elsewhere."""
+        if not job.job.in_place or job.phase not in (Phase.STARTING, Phase.RUNNING) or len(rest) < job.job.min_gpus:
+            return False
         elsewhere = [grant for grant in job.held if grant.gpu != gpu]
-        fit = job.job.in_place and job.phase is Phase.RUNNING and job.id not in self.state.rescaling
-        return fit and len(rest) >= job.job.min_gpus and bool(elsewhere)
+        settled = job.phase is Phase.RUNNING and job.id not in self.state.rescaling
+        return len(elsewhere) == len(job.held) or (settled and bool(elsewhere))
 
     # ---- asking the policy -------------------------------------------------------------------------------------
 
@@ -467,7 +470,7 @@ class Engine:
         waits where it is; see `_is_in_the_way`.
         """
         state = self.state
-        if job.id in state.rescaling:
+        if job.id in state.rescaling or job.held == job.grants:
             return []
         mine = {grant.device for grant in job.held}
         kept = tuple([grant for grant in job.grants if grant.device in mine])

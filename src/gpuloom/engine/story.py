@@ -12,6 +12,9 @@ COLOURS = {
     What.PLACED: "green",
     What.MOVED: "cyan",
     What.KEPT: "cyan",
+    What.RESIZING: "cyan",
+    What.RESCALED: "green",
+    What.RESCALE_FAILED: "red",
     What.PAUSED: "yellow",
     What.REJECTED: "red",
     What.CRASHED: "red",
@@ -51,6 +54,7 @@ def rows(entries: Sequence[Entry], *, flat: bool = False) -> list[dict[str, obje
             "ran_s": totals.ran_s,
             "starts": totals.starts,
             "moves": totals.moves,
+            "rescales": totals.rescales,
             "decisions_about_others": entry.others,
         }
         if flat:
@@ -100,7 +104,7 @@ def _what(entry: Entry) -> str:
     worked = f" after running {duration(entry.lasted_s)}" if entry.lasted_s is not None else ""
     where = ", ".join(map(str, entry.grants))
     match entry.event:
-        case What.PLACED | What.MOVED | What.KEPT:
+        case What.PLACED | What.MOVED | What.KEPT | What.RESIZING | What.RESCALED:
             return f"on {where} ({entry.cause}){worked}"
         case What.REJECTED:
             return f"{f'on {where} ' if where else ''}({entry.cause}): {entry.rejected}"
@@ -151,4 +155,6 @@ def _sum(entries: Sequence[Entry]) -> str:
         return f"never started; {end}"
     starts = "once" if totals.starts == 1 else f"{totals.starts} times"
     moves = {0: "never moved", 1: "moved once"}.get(totals.moves, f"moved {totals.moves} times")
-    return f"waited {duration(totals.waited_s)}, ran {duration(totals.ran_s)}, {end}; started {starts}, {moves}"
+    resized = {0: "", 1: ", resized once"}.get(totals.rescales, f", resized {totals.rescales} times")
+    times = f"waited {duration(totals.waited_s)}, ran {duration(totals.ran_s)}, {end}"
+    return f"{times}; started {starts}, {moves}{resized}"

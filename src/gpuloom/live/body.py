@@ -7,14 +7,16 @@ again: see `recover`. Cuts and MPS commands are waited for.
 
 import heapq
 import signal
+import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
-from gpuloom.contract.view import Phase, Report
+from gpuloom.contract.view import JobView, Phase, Report
 from gpuloom.engine.events import (
     CutFailed,
     Event,
@@ -28,23 +30,25 @@ from gpuloom.engine.events import (
     JobStarted,
     JobStopped,
 )
-from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
+from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Rescale, Start, Stop, WakeAt
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.engine.memory import recall
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
 from gpuloom.gpus.model import Layout
 from gpuloom.live.clock import Clock
-from gpuloom.live.devices import DeviceError, Devices
+from gpuloom.live.devices import DeviceError, Devices, lives_beside
+from gpuloom.live.elastic.reports import Reports
+from gpuloom.live.elastic.resizing import Resizing
 from gpuloom.live.jobs import Fate, LiveJob, ending, has_stalled
 from gpuloom.live.keeper import NO_ROOM, NOT_WRITTEN
 from gpuloom.live.launch import Launcher, Left, kill, left_of, limits_of
 from gpuloom.live.probes.measure import Predict, by_share
 from gpuloom.live.probes.running import Probing
 from gpuloom.live.restoring import Restoring
-from gpuloom.live.store import Exit, Progress, Store
+from gpuloom.live.store import Exit, Launch, Progress, Store
 from gpuloom.live.timing import Timing
-from gpuloom.work.model import NO_HINTS, Hints, Job
+from gpuloom.work.model import NO_HINTS, Hints, Job, Kind
 
 
 class NoRoomError(Exception):
@@ -107,7 +111,8 @@ class LocalBody:
         self.interrupts = 0
         """How often somebody has asked the runner itself to stop; may be raised by a signal handler."""
         self.closing = False
-        self.probing, self.restoring = Probing(self), Restoring(self)
+        self.probing, self.restoring, self.resizing = Probing(self), Restoring(self), Resizing(self)
+        self._reports = Reports(self.timing.elastic_s, clock.pace)
         self._turn: list[Event] = []
         self._out: list[Instruction] = []
         self._posted: deque[Callable[[], None]] = deque()
@@ -148,6 +153,7 @@ class LocalBody:
         for job in list(self.jobs.values()):
             self._look_at(job)
         self.probing.advance()
+        self.resizing.advance()
         for job_id, pending in list(self.pending.items()):
             if pending.due_s <= self.now_s():
                 self._try_launch(job_id)
@@ -252,6 +258,9 @@ class LocalBody:
                 self.start(instruction.job_id, instruction.grants)
             case Stop():
                 self._stop(instruction)
+            case Rescale():
+                if not self.closing:  # it is told to stop as well
+                    self.resizing.begin(instruction.job_id, instruction.grants)
             case Cut():
                 if not self.closing:
                     self._cut(instruction)
@@ -287,8 +296,7 @@ class LocalBody:
             self.post(partial(self._lost_sight, job_id))
             return
         try:
-            place = self.devices.place(pending.grants, limits_of(view.job), pending.share_pct)
-            launch, child = self.launcher.start(view.job, view.starts, place, pending.share_pct)
+            launch, child = self._launch(view, pending)
         except (DeviceError, OSError, ValueError) as error:
             if isinstance(error, OSError) and (error.errno in NO_ROOM or pending.tries < MOST_TRIES):
                 pending.tries += error.errno not in NO_ROOM  # the host may be itself again in a moment
@@ -302,6 +310,15 @@ class LocalBody:
         keeper = ProcessId(child.pid, born_ticks(child.pid) or 0)
         up_by_s = self.now_s() + self.timing.up_s
         self.jobs[job_id] = LiveJob(job_id, pending.grants, launch, keeper, child, up_by_s=up_by_s)
+
+    def _launch(self, view: JobView, pending: Pending) -> "tuple[Launch, subprocess.Popen[bytes]]":
+        own, beside = limits_of(view.job), lives_beside(view.job, pending.grants)
+        place = self.devices.place(pending.grants, own, pending.share_pct, beside=beside)
+        launch, child = self.launcher.start(view.job, view.starts, place, pending.share_pct)
+        if beside:
+            with suppress(DeviceError):  # its limits are set; only who uses the devices could not be noted
+                self.devices.resize(launch.group, own, pending.grants)
+        return launch, child
 
     def _try_later(self, job_id: str, why: str) -> None:
         pending = self.pending[job_id]
@@ -382,7 +399,13 @@ class LocalBody:
                 self._lost_sight(job.id)
 
     def _measure(self, job: LiveJob, progress: Progress) -> None:
-        """Tell how fast a job is that has one device for itself."""
+        """Tell what an elastic job says of itself, and how fast one is that has one device for itself."""
+        described = self.engine.state.jobs[job.id].job
+        if described.kind is Kind.ELASTIC and progress.figures and not job.stopping:
+            news = self._reports.of(described, progress, self.now_s())
+            if news is not None:
+                self.tell(JobReported(news.at_s, "report", job.id, news))
+            return
         if len(job.grants) != 1 or job.grants[0].share_pct < 100 or job.stopping:
             return
         rate = job.batches_per_s(progress, self.now_s(), self.timing.report_s, self.clock.pace)
@@ -407,10 +430,12 @@ class LocalBody:
         left = job.launch.exit()
         fate, cause = ending(job, left, self.timing.grace_s)
         if fate is Fate.CRASHED and self._is_nobodys_fault(job, left):
-            self.start(job.id, job.grants, job.launch.share_pct, needs_room=True)
+            if not self.resizing.interrupted(job.id):
+                self.start(job.id, job.grants, job.launch.share_pct, needs_room=True)
             return
         if fate is Fate.COMES_BACK:
-            self.start(job.id, job.grants, job.next_share_pct)
+            if not self.resizing.interrupted(job.id):
+                self.start(job.id, job.grants, job.next_share_pct)
             return
         if left is None:
             cause = job.launch.trouble() or cause

@@ -1,9 +1,12 @@
 """CPU devices for the jobs of a run: a job's control group is in that of its instance; a share is a quota of its own.
 
 A quota can be changed while the job runs, so no share costs a restart, and the kernel counts who has had how much time.
+A job with several devices, or one that may get more while it runs, lives beside them with what they have together.
 """
 
+import errno
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.host.cgroups import NO_LIMITS, Group, Home, Limits
@@ -12,7 +15,7 @@ from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.noise import Noise
-from gpuloom.live.devices import DeviceError, Devices, Place
+from gpuloom.live.devices import DeviceError, Devices, Place, Worker, batch_of
 from gpuloom.live.users import Account
 
 
@@ -23,9 +26,11 @@ class CpuDevices(Devices):
         super().__init__(cutter, hosts)
         self._driver = driver
 
-    def place(self, grants: Grants, own: Limits = NO_LIMITS, share_pct: float | None = None) -> Place:
-        if len(grants) > 1:
-            raise DeviceError("a job has one CPU device: its processes can be in one control group only")
+    def place(
+        self, grants: Grants, own: Limits = NO_LIMITS, share_pct: float | None = None, *, beside: bool = False
+    ) -> Place:
+        if beside:
+            return self._place_beside(grants, own)
         grant = grants[0]
         self._uuid(grant)  # it is there; or, of a whole one, nobody has it cut any more
         try:
@@ -34,7 +39,55 @@ class CpuDevices(Devices):
             raise DeviceError(str(reason)) from reason
         # Not for its share, which can change while it runs: a probe has to see how many threads it can use.
         environment = environment_on(self._device(grant.gpu), grant.instance, self._cpus(grant))
-        return Place(environment, self._limits(own, grant, share_pct), home)
+        limits = self._limits(own, grant, share_pct)
+        return Place(environment, limits, home, self.workers(grants), batch_of(grants))
+
+    def _place_beside(self, grants: Grants, own: Limits) -> Place:
+        """Its processes can be in one group only, none of the devices' then: it has what they have together."""
+        workers = self.workers(grants)
+        environment = workers[0]["env"] | {
+            "GPULOOM_DEVICE": ",".join(worker["device"] for worker in workers),
+            "GPULOOM_PROFILE": ",".join("whole" for _ in workers),
+        }
+        return Place(environment, self._together(own, grants), None, workers, batch_of(grants))
+
+    def workers(self, grants: Grants) -> tuple[Worker, ...]:
+        found = []
+        for grant in grants:
+            environment = environment_on(self._device(grant.gpu), grant.instance, self._cpus(grant))
+            environment.pop("GPULOOM_PROFILE")
+            found.append(Worker(device=self._uuid(grant), env=environment))
+        return tuple(found)
+
+    def resize(self, group: Group | None, own: Limits, grants: Grants, left: Grants = ()) -> None:
+        if group is None:
+            return
+        try:
+            for grant in grants:
+                self._driver.lend(self.hosts[grant.gpu], group.path)
+            limits = self._together(own, grants)
+            group.limit(replace(limits, mem_mib=None))
+            self._limit_memory(group, limits)
+            for grant in left:
+                self._driver.lend(self.hosts[grant.gpu], group.path, back=True)
+        except (StepFailed, OSError) as reason:
+            raise DeviceError(str(reason)) from reason
+
+    def _limit_memory(self, group: Group, limits: Limits) -> None:
+        """Version 1 of cgroups refuses a limit below what is in use; then it keeps the one before until it leaves."""
+        try:
+            group.limit(Limits(mem_mib=limits.mem_mib))
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+
+    def _together(self, own: Limits, grants: Grants) -> Limits:
+        """Of a group beside these devices, which it has whole."""
+        devices = [self._device(grant.gpu) for grant in grants]
+        pinned = any(self._driver.devices[host].pinned for host in self.hosts)
+        cores = tuple(sorted({core for device in devices for core in device.cores})) if pinned else None
+        limits = own.within(sum(device.cpus for device in devices), sum(device.model.mem_mib for device in devices))
+        return replace(limits, cores=cores)
 
     def why_no_sharing(self, accounts: Mapping[str, Account]) -> str | None:  # noqa: ARG002
         return None

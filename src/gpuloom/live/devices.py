@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from gpuloom.gpus.cluster import Cluster, Gpu
 from gpuloom.gpus.grant import Device, Grant, Grants
@@ -19,6 +19,7 @@ from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.model import Instance, Layout
 from gpuloom.live.users import Account
+from gpuloom.work.model import Job
 
 TRIES = 3
 """How often the driver is asked before an error is believed: what one bad answer prevents, the next call may do."""
@@ -40,6 +41,30 @@ class Place:
     """Of its group: the job's own, and those of its share."""
     home: Home | None = None
     """In which its group has to be; None: where the runner keeps those."""
+    workers: tuple["Worker", ...] = ()
+    """One for each grant."""
+    batch: int | None = None
+    """Of all of them together; None leaves it to the job."""
+
+
+class Worker(TypedDict):
+    """One device of an elastic job, as it is told of it."""
+
+    device: str
+    """Its UUID."""
+    env: dict[str, str]
+    """What names it to a process that is to use no other."""
+
+
+def lives_beside(job: Job, grants: Grants) -> bool:
+    """Whether the job is not inside one device: it has several, or may have, while it runs."""
+    return job.in_place or len(grants) > 1
+
+
+def batch_of(grants: Grants) -> int | None:
+    """What its grants say of the batch, taken together; None where one leaves it open."""
+    batches = [grant.batch for grant in grants]
+    return None if None in batches else sum(filter(None, batches))
 
 
 def insist(ask: Callable[[], T]) -> T:
@@ -56,7 +81,7 @@ def uuids_of(cutter: Cutter, hosts: Sequence[int]) -> tuple[str, ...]:
 
 class Devices(ABC):
     most_of_a_job: int | None = None
-    """So many a job can have at once; None: as many as it likes."""
+    """So many a job that is not elastic can have at once; None: as many as it likes."""
 
     def __init__(self, cutter: Cutter, hosts: Sequence[int]) -> None:
         self.cutter = cutter
@@ -156,8 +181,17 @@ class Devices(ABC):
     # ---- what GPUs and CPUs do differently ---------------------------------------------------------------------
 
     @abstractmethod
-    def place(self, grants: Grants, own: Limits = NO_LIMITS, share_pct: float | None = None) -> Place:
-        """For a job with these grants and limits; `share_pct` instead of the grant's, in a probe. Or DeviceError."""
+    def place(
+        self, grants: Grants, own: Limits = NO_LIMITS, share_pct: float | None = None, *, beside: bool = False
+    ) -> Place:
+        """For a job with these grants and limits; `share_pct` instead of the grant's, in a probe. Or DeviceError.
+
+        `beside`: see `lives_beside`.
+        """
+
+    @abstractmethod
+    def workers(self, grants: Grants) -> tuple[Worker, ...]:
+        """What an elastic job is told of these grants; or DeviceError."""
 
     @abstractmethod
     def why_no_sharing(self, accounts: Mapping[str, Account]) -> str | None:
@@ -166,6 +200,9 @@ class Devices(ABC):
     def reshare(self, group: Group | None, own: Limits, grant: Grant, share_pct: float | None) -> bool:  # noqa: ARG002
         """Give one that runs another share; False if it has to be launched again. `own`: the job's own limits."""
         return False
+
+    def resize(self, group: Group | None, own: Limits, grants: Grants, left: Grants = ()) -> None:  # noqa: B027
+        """A job that lives beside the devices, in this group, has these now, and no longer those. Or DeviceError."""
 
     def cpus(self, gpu: int) -> float | None:  # noqa: ARG002
         """Whose time is counted: how much of it there is in a second; None if nobody counts."""

@@ -8,7 +8,7 @@ from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.host.cgroups import NO_LIMITS, Group, Limits
 from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.mps import Daemon, MpsError, daemon_for, why_unusable
-from gpuloom.live.devices import DeviceError, Devices, Place
+from gpuloom.live.devices import DeviceError, Devices, Place, Worker, batch_of
 from gpuloom.live.users import Account, why_not_shared
 
 
@@ -18,7 +18,14 @@ class GpuDevices(Devices):
         self.mps_dir, self.mps_timeout_s = mps_dir, mps_timeout_s
         self._daemons: dict[Device, Daemon] = {}
 
-    def place(self, grants: Grants, own: Limits = NO_LIMITS, share_pct: float | None = None) -> Place:
+    def place(
+        self,
+        grants: Grants,
+        own: Limits = NO_LIMITS,
+        share_pct: float | None = None,
+        *,
+        beside: bool = False,  # noqa: ARG002 (no process is inside a GPU's group)
+    ) -> Place:
         uuids = [self._uuid(grant) for grant in grants]
         environment = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
         shared = [grant for grant in grants if grant.share_pct < 100]
@@ -28,7 +35,12 @@ class GpuDevices(Devices):
             daemon = self._share(grants[0])
             environment |= daemon.client_environment(share_pct or grants[0].share_pct, grants[0].mem_mib)
         profiles = ["whole" if grant.instance is None else grant.instance.profile for grant in grants]
-        return Place(environment | {"GPULOOM_PROFILE": ",".join(profiles)}, own)
+        environment["GPULOOM_PROFILE"] = ",".join(profiles)
+        return Place(environment, own, workers=self.workers(grants), batch=batch_of(grants))
+
+    def workers(self, grants: Grants) -> tuple[Worker, ...]:
+        uuids = [self._uuid(grant) for grant in grants]
+        return tuple(Worker(device=uuid, env={"CUDA_VISIBLE_DEVICES": uuid}) for uuid in uuids)
 
     def why_no_sharing(self, accounts: Mapping[str, Account]) -> str | None:
         return why_not_shared(accounts) or why_unusable(self.mps_dir)

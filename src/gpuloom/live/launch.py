@@ -23,11 +23,14 @@ from gpuloom.live.devices import Place
 from gpuloom.live.processes import MARK
 from gpuloom.live.store import Launch, Store
 from gpuloom.live.users import Account, environment_of
-from gpuloom.work.model import Job
+from gpuloom.work.model import Job, Kind
 
 KEEPER = [sys.executable, "-I", "-S", str(Path(keeper.__file__))]
 KEEPERS = "keepers"
 """The group that keepers live in, beside those of their launches."""
+
+
+TOLD_WHO_GROWS = ("GPULOOM_WORKERS", "GPULOOM_GENERATION", "GPULOOM_BATCH", "GPULOOM_ELASTIC_SOCKET")
 
 
 class Left(Enum):
@@ -64,7 +67,7 @@ class Launcher:
         if group is not None:
             group.create(place.limits)
         launch = self.store.new_launch(job.id, number, start, share_pct, account, group)
-        environment = self._environment(launch, job, account, place.environment)
+        environment = self._environment(launch, job, account, place)
         return launch, self._keeper(launch, job, account, environment)
 
     def _keeper(
@@ -101,11 +104,13 @@ class Launcher:
         group.create()
         return str(group.path / "cgroup.procs")
 
-    def _environment(self, launch: Launch, job: Job, account: Account, device: Mapping[str, str]) -> dict[str, str]:
+    def _environment(self, launch: Launch, job: Job, account: Account, place: Place) -> dict[str, str]:
         """`train.job` is the other side of it."""
         # Whoever has no share is not to become a client of a daemon that the runner happens to know.
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_MPS_")}
-        environment = environment_of(account, inherited) | dict(device)
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("CUDA_MPS_", *TOLD_WHO_GROWS))
+        }
+        environment = environment_of(account, inherited) | dict(place.environment)
         environment |= {
             MARK: str(launch.folder),
             "GPULOOM_JOB": job.id,
@@ -116,7 +121,7 @@ class Launcher:
         environment.pop("GPULOOM_RESUME", None)
         if launch.number > 1:
             environment["GPULOOM_RESUME"] = "1"
-        return environment
+        return environment if job.kind is not Kind.ELASTIC else environment | _told_who_grows(job, launch, place)
 
     def strays(self, known: set[Path], homes: Sequence[Home]) -> list[Group]:
         """Groups of launches that nobody knows of, by the paths of those that somebody does. `homes`: of devices."""
@@ -128,6 +133,20 @@ class Launcher:
     def _whose(self) -> str:
         """How the names of our groups begin where there may be others'."""
         return f"{key_of(self.store.folder)}-"
+
+
+def _told_who_grows(job: Job, launch: Launch, place: Place) -> dict[str, str]:
+    """What an elastic job begins with, and where it hears of changes."""
+    told = {
+        "GPULOOM_WORKERS": json.dumps(place.workers),
+        "GPULOOM_WORKERS_COUNT": str(len(place.workers)),
+        "GPULOOM_GENERATION": "0",
+    }
+    if place.batch is not None:
+        told["GPULOOM_BATCH"] = str(place.batch)
+    if job.in_place:
+        told["GPULOOM_ELASTIC_SOCKET"] = str(launch.socket_path)
+    return told
 
 
 def limits_of(job: Job) -> Limits:

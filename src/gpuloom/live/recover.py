@@ -10,7 +10,7 @@ from functools import partial
 from gpuloom.contract.view import JobView, Phase
 from gpuloom.engine.events import GpuCut, GpuLost, GpuRestored, JobStopped
 from gpuloom.live.body import LocalBody
-from gpuloom.live.devices import DeviceError
+from gpuloom.live.devices import DeviceError, lives_beside
 from gpuloom.live.jobs import LiveJob
 from gpuloom.live.launch import limits_of
 from gpuloom.live.store import Launch
@@ -23,6 +23,7 @@ def recover(body: LocalBody) -> None:
     state = body.engine.state
     # As the log left them: what we tell the engine below must not be mistaken for the past.
     before = {job_id: view for job_id, view in state.jobs.items() if view.phase in ACTIVE}
+    resizing = dict(state.rescaling)
     body.wake_s = state.next_wake_s
     _adopt(body, before)
     body.devices.stop_strays(body.devices.shared())
@@ -33,6 +34,9 @@ def recover(body: LocalBody) -> None:
             _begin_what_was_not(body, view)
     for gpu in state.gpus:
         _finish_what_was_begun(body, gpu)
+    for job_id, change in resizing.items():
+        if job_id in body.jobs and state.rescaling.get(job_id) is change and state.jobs[job_id].phase is Phase.RUNNING:
+            body.resizing.begin(job_id, change.after)
     body.commit()
 
 
@@ -48,6 +52,10 @@ def _adopt(body: LocalBody, views: dict[str, JobView]) -> None:
         if view.phase is Phase.STOPPING:
             job.stopping = True
             body.ask_to_leave(job, save=True)
+        if lives_beside(view.job, view.held):
+            with suppress(DeviceError):
+                body.devices.resize(launch.group, limits_of(view.job), view.held)
+            continue
         for grant in view.held:
             with suppress(DeviceError):  # then its daemon is ended as a stray, and the job crashes and comes back
                 body.devices.adopt(grant, launch.group, limits_of(view.job))
@@ -65,7 +73,7 @@ def _current(body: LocalBody, view: JobView) -> Launch | None:
 def _begin_what_was_not(body: LocalBody, view: JobView) -> None:
     if view.phase is Phase.STOPPING:
         body.tell(JobStopped(body.now_s(), "it had not been launched", view.id))
-    else:
+    elif not body.resizing.interrupted(view.id):
         body.start(view.id, view.held)
 
 

@@ -39,6 +39,7 @@ from gpuloom.live.gpus import GpuDevices
 from gpuloom.live.launch import Launcher, limits_of
 from gpuloom.live.recover import recover
 from gpuloom.live.store import Run, Store, same_work
+from gpuloom.live.timing import MOVE_COSTS
 from gpuloom.live.users import accounts_of, closed_to
 from gpuloom.policies.registry import make_policy
 from gpuloom.work.model import Job, Kind
@@ -177,8 +178,6 @@ def check_runnable(jobs: Sequence[Job], path: Path) -> None:
     for job in jobs:
         if not job.command:
             raise InputError(f"{path}: job {job.id} has no command: to be run it needs one, such as python train.py")
-        if job.kind is Kind.ELASTIC:
-            raise InputError(f"{path}: job {job.id} is elastic: this runner only runs rigid and sliceable jobs")
 
 
 def _check_users(asked: Wish | Run, store: Store) -> None:
@@ -215,8 +214,11 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
     if reason is not None:
         raise InputError(reason)
     for job in wish.jobs:
-        if devices.most_of_a_job is not None and job.gpus > devices.most_of_a_job:
-            raise InputError(f"job {job.id} asks for {job.gpus} GPUs: on CPU devices a job has {devices.most_of_a_job}")
+        most = None if job.kind is Kind.ELASTIC else devices.most_of_a_job
+        if most is not None and job.gpus > most:
+            raise InputError(
+                f"job {job.id} asks for {job.gpus} GPUs: on CPU devices a job that is not elastic has {most}"
+            )
     launcher = _launcher(wish, store, settings, settings.working_dir)
     _check_limits(wish.jobs, launcher)
     for gpu in cluster.gpus:
@@ -238,8 +240,9 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
         wish.devices,
         noise,
     )
-    store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=describe(cluster, run.gpus)))
-    engine = Engine(cluster, policy, max_crashes=MAX_CRASHES)
+    described = describe(cluster, run.gpus)
+    store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=described, costs=MOVE_COSTS))
+    engine = Engine(cluster, policy, costs=MOVE_COSTS, max_crashes=MAX_CRASHES)
     body = LocalBody(engine, devices, store, Clock(run.origin_unix_s, run.pace), launcher, settings)
     body.expect(wish.jobs)
     return body

@@ -4,7 +4,8 @@ lock            held by the runner
 run.json        what was asked for: jobs, policy, seed, GPUs
 log.jsonl       the engine's log; a turn is on disk before anything that it caused is carried out
 log.v1.jsonl    what it was before an upgrade, if the run was begun with a log of version 1
-jobs/NAME/      checkpoint/, out.log, err.log, and launches/N/ with launch.json, started, exit, job/progress
+jobs/NAME/      checkpoint/, out.log, err.log, and launches/N/ with launch.json, started, exit, job/progress and
+                job/elastic, where a job listens that is resized in place
 mps/            the MPS daemons' pipes and logs
 
 The folder and all in it are ours, and nobody else can write there or look into it. Only checkpoint/, job/ and the two
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,11 @@ from gpuloom.live.keeper import NO_ROOM, RECORD_BYTES, ROOM_BYTES
 from gpuloom.live.users import Account
 from gpuloom.work.model import Job
 
+FIGURES = (
+    *("epoch", "progress", "metric", "batch", "local_batch", "accumulation", "workers", "nodes"),
+    *("step_s", "compute_s", "grad_sqr", "grad_var"),
+)
+"""What elastic jobs report beside their step: `elastic.reports` makes something of it."""
 MOST_STEPS, MOST_UNIX_S = 10**15, 10.0**11
 """What a job could report: beyond, it does not mean what it says."""
 _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
@@ -96,6 +103,8 @@ class Progress:
     """For people. It may be set: no speed is computed from it."""
     at_monotonic_s: float | None = None
     """The kernel's clock since boot, which nobody can set; None if the job does not tell it."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """What else it tells, as far as somebody wants to know: see FIGURES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,11 @@ class Launch:
         """The one file that the job itself writes, in a folder of its own."""
         own = self.folder / "job"
         return (own if own.is_dir() else self.folder) / "progress"  # a launch of an earlier version has none
+
+    @property
+    def socket_path(self) -> Path:
+        """Where a job that is resized in place listens."""
+        return self.folder / "job" / "elastic"
 
     @property
     def started(self) -> bool:
@@ -175,7 +189,8 @@ class Launch:
         """Its last report. The job writes that file, so it may be anything: what is not a report is none."""
         try:
             found = json.loads(read_anyones(self.progress_path, MOST_REPORT_BYTES))
-            told = Progress(int(found["step"]), float(found["at_unix_s"]), _seconds(found.get("at_monotonic_s")))
+            at_monotonic_s, figures = _seconds(found.get("at_monotonic_s")), _figures(found)
+            told = Progress(int(found["step"]), float(found["at_unix_s"]), at_monotonic_s, figures)
         except (OSError, LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError):
             return None
         return told if 0 <= told.step <= MOST_STEPS and 0 <= told.at_unix_s <= MOST_UNIX_S else None
@@ -425,6 +440,13 @@ def _seconds(value: object) -> float | None:
     """A job's time, if it is one."""
     seconds = float(value) if isinstance(value, int | float) else -1.0
     return seconds if 0 <= seconds < float("inf") else None
+
+
+def _figures(found: Mapping[str, object]) -> dict[str, float]:
+    """Those of an elastic job, as far as they are numbers."""
+    told = {name: found.get(name) for name in FIGURES}
+    numbers = {name: float(value) for name, value in told.items() if isinstance(value, int | float)}
+    return {name: value for name, value in numbers.items() if isfinite(value)}
 
 
 @cache

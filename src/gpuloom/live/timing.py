@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+from gpuloom.contract.view import MoveCosts
 from gpuloom.errors import InputError
 
 
@@ -16,12 +17,18 @@ class Timing:
     """Measuring at one MPS level."""
     report_s: float = 60.0
     """Between two measurements of a running job's speed."""
+    elastic_s: float = 5.0
+    """Between two reports of an elastic job that are passed on."""
+    resize_s: float = 60.0
+    """A job that has not taken other devices in place so long after it was told is stopped and started again."""
     restore_s: float = 30.0
     """After so long a GPU that was given up is looked at again."""
     poll_real_s: float = 0.05
     """Between two looks at the processes; of the real clock, whatever the pace."""
 
 
+MOVE_COSTS = MoveCosts(start_s=10.0, resume_s=10.0, resize_s=1.0)
+"""What policies are told of moving a job, in the engine's seconds: guesses, not measured on the machine at hand."""
 MOST_POLL_S, MOST_S = 60.0, 1e9
 
 

@@ -92,6 +92,12 @@ def _job(document: "Document", index: int, entry: "JobEntry") -> Job:
         raise InputError(
             f"{document.where('jobs', index, field)} is given, but only an elastic job has one, not a {kind}"
         )
+    for field in ("resize", "max_local_batch"):
+        if getattr(entry, field) is not None and kind is not Kind.ELASTIC:
+            raise InputError(
+                f"{document.where('jobs', index, field)} is given, but only an elastic job has one, not a {kind}"
+                " (min_gpus and max_gpus make it elastic)"
+            )
     gpus = entry.gpus or entry.min_gpus or 1
     job = Job(
         id=entry.name,
@@ -110,6 +116,8 @@ def _job(document: "Document", index: int, entry: "JobEntry") -> Job:
         estimate_s=entry.length,
         command=entry.command or (),
         host=_host_needs(document, index, entry),
+        in_place=entry.resize == "in-place",
+        max_local_batch=entry.max_local_batch,
     )
     if wrong := contradiction(job):
         raise InputError(f"{document.where('jobs', index, wrong[0])} {wrong[1]}")

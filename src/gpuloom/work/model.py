@@ -71,6 +71,8 @@ class Job:
     host: HostNeeds = NO_HOST_NEEDS
     in_place: bool = False
     """An elastic job that takes another number of GPUs or another batch without leaving those it keeps."""
+    max_local_batch: int | None = None
+    """Most samples of one pass on one GPU: its memory; None if the owner does not say."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
@@ -83,6 +85,8 @@ class Job:
                 row.pop("host", None)
             if not job.in_place:
                 row.pop("in_place", None)
+            if job.max_local_batch is None:
+                row.pop("max_local_batch", None)
             return row
 
         schema = handler(source)

@@ -115,6 +115,8 @@ class JobEntry(Entry):
     batch: Count | None = Field(None, description="Global batch it was tuned for")
     min_batch: Count | None = None
     max_batch: Count | None = None
+    max_local_batch: Count | None = Field(None, description="Most samples of a pass on one GPU, of an elastic job")
+    resize: Literal["restart", "in-place"] | None = Field(None, description="How an elastic job takes other GPUs")
     min_speed: float | None = Field(None, gt=0, le=1, description="Never slower than this part of a whole GPU's speed")
     length: Length | None = Field(None, description="The owner's estimate of its length on the GPUs it asks for")
     submit: Seconds = Field(0.0, description="When it is submitted, from the start of the simulation")

@@ -113,7 +113,7 @@ def _carry_out(asked: "Wish | None", store: "Store", here: str, timing: Sequence
     times = with_changes(Timing() if before is None else begun_timing(before.timing), timing)
     predict = by_time if wish.devices else trained
     with (
-        cutter_of(wish.devices) as cutter,
+        cutter_of(wish.devices, whole=True) as cutter,
         shown(plain, Words(wish.pace, cutter.noun)) as show,
         _interruptible(show.later) as on_body,
     ):

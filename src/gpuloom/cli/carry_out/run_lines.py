@@ -18,9 +18,9 @@ def say(text: str) -> None:
 
 def is_alarming(entry: "Event | Decision") -> bool:
     """Whether it is told in a pipe as well."""
-    from gpuloom.engine.events import CutFailed, JobStalled, PolicyReset
+    from gpuloom.engine.events import CutFailed, JobStalled, PolicyReset, RescaleFailed
 
-    return isinstance(entry, CutFailed | JobStalled | PolicyReset)
+    return isinstance(entry, CutFailed | JobStalled | PolicyReset | RescaleFailed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,15 @@ LEFT = 3
 ENDED = ("given up", "completed")
 BETWEEN = 3
 """Blanks that each column has around it, at most."""
-COLOURS = {"running": "green", "starting": "yellow", "stopping": "yellow", "given up": "red", "completed": "cyan"}
-ORDER = ("running", "stopping", "starting", "waiting", *ENDED)
+COLOURS = {
+    "running": "green",
+    "resizing": "green",
+    "starting": "yellow",
+    "stopping": "yellow",
+    "given up": "red",
+    "completed": "cyan",
+}
+ORDER = ("running", "resizing", "stopping", "starting", "waiting", *ENDED)
 
 
 class Shown(Protocol):
@@ -225,7 +232,8 @@ def row_of(view: "JobView", body: "LocalBody", before: JobRow | None, speed: Spe
     names = [device_name_of(grant.gpu, body) for grant in view.held or view.grants]
     where = ", ".join(place_of(grant, name) for grant, name in zip(view.held or view.grants, names, strict=True))
     waited_s = max(now_s - view.job.submit_s - ran_s, 0.0)
-    return JobRow(view.id, view.phase.value, where, steps, now, ran_s / pace, waited_s / pace)
+    state = "resizing" if view.id in body.engine.state.rescaling and view.phase is Phase.RUNNING else view.phase.value
+    return JobRow(view.id, state, where, steps, now, ran_s / pace, waited_s / pace)
 
 
 def device_name_of(index: int, body: "LocalBody") -> str:

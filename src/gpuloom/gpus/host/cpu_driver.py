@@ -38,6 +38,8 @@ class Record:
     unified: Path | None
     """Its home; None: it has none yet."""
     version_1: Mapping[str, Path]
+    beside: tuple[Path, ...] = ()
+    """Groups elsewhere whose processes have it whole, of jobs with several devices."""
 
 
 @contextmanager
@@ -109,6 +111,9 @@ class CpuDriver:
             users |= dict.fromkeys(group.processes(), instance)
         if home is not None:
             users |= dict.fromkeys(home.group(WHOLE).processes())
+        told = self._told(device.uuid)
+        for path in () if told is None else told.beside:
+            users |= dict.fromkeys(Group(path).processes())
         running = tuple(Process(pid, process_name(pid), users[pid]) for pid in sorted(users))
         return GpuState(gpu, device.uuid, device.name, device.model, on, on, tuple(parts), running)
 
@@ -160,7 +165,18 @@ class CpuDriver:
         finally:
             os.close(lock)
 
-    def _write(self, device: CpuDevice, home: Home | None) -> None:
+    def lend(self, gpu: int, group: Path, *, back: bool = False) -> None:
+        """Note who has a device whole without being in its groups: a job with several. `back`: it has left it."""
+        device = self.devices[gpu]
+        with _doing(f"note who uses {device.uuid}"):
+            told = self._told(device.uuid)
+            before = () if told is None else told.beside
+            if back == (group in before):
+                there = [path for path in before if path.is_dir() and path != group]
+                self._write(device, self.home(device), [*there, *([] if back else [group])])
+
+    def _write(self, device: CpuDevice, home: Home | None, beside: Sequence[Path] | None = None) -> None:
+        before = self._told(device.uuid) if beside is None else None
         told = {
             "cores": list(device.cores),
             "part": device.part,
@@ -168,6 +184,7 @@ class CpuDriver:
             "mem_mib": device.model.mem_mib,
             "unified": None if home is None else str(home.unified),
             "version_1": {} if home is None else {name: str(path) for name, path in home.version_1.items()},
+            "beside": [str(path) for path in beside or (() if before is None else before.beside)],
         }
         write_whole(self._record(device.uuid), json.dumps(told))
 
@@ -181,6 +198,7 @@ class CpuDriver:
                 int(told["mem_mib"]),
                 None if told["unified"] is None else Path(told["unified"]),
                 {str(name): Path(path) for name, path in told["version_1"].items()},
+                tuple(Path(path) for path in told.get("beside", ())),
             )
         except FileNotFoundError:
             return None

@@ -62,8 +62,11 @@ class CutOutcome:
 class Cutter:
     """This host's devices, GPUs unless told. One that was taken stays locked for others until this is closed."""
 
-    def __init__(self, open_driver: OpenDriver = mig.nvml_driver, folder: Path | None = None) -> None:
-        self._folder, self._open = folder or state_dir(), open_driver
+    def __init__(
+        self, open_driver: OpenDriver = mig.nvml_driver, folder: Path | None = None, *, whole: bool = False
+    ) -> None:
+        """`whole`: GPUs that cannot be cut are taken too, to be used as they are."""
+        self._folder, self._open, self._whole = folder or state_dir(), open_driver, whole
         self._stack = ExitStack()
         self._models: dict[int, GpuModel] = {}
 
@@ -144,7 +147,7 @@ class Cutter:
             self._claims.remember(Found(state.uuid, state.mig, state.occupied))
 
     def _not_ours(self, state: GpuState) -> str | None:
-        if not state.model.mig:
+        if not state.model.mig and not self._whole:
             return f"{state.product} has no MIG, so it cannot be cut"
         other = self.driver.why_not_ours(state.index)
         if other is not None:
@@ -266,10 +269,10 @@ class Cutter:
         )
 
 
-def cutter_of(devices: Sequence[str] = ()) -> Cutter:
+def cutter_of(devices: Sequence[str] = (), *, whole: bool = False) -> Cutter:
     """Of the devices that the command line names; without a name, of this host's GPUs."""
     if not devices:
-        return Cutter()
+        return Cutter(whole=whole)
     return Cutter(partial(cpu_driver, parse_devices(devices, this_machine()), state_dir()))
 
 

@@ -23,6 +23,7 @@ KEY = (
     ("c0", "runs, in its colour"),
     ("c0 starting", "starts"),
     ("c0 probing", "runs while it is probed"),
+    ("c0 resizing", "goes on while it is resized"),
     ("c0 stopping", "saves and leaves"),
     ("host", "the device is being cut"),
     ("gap", "the device is lost"),

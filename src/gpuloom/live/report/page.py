@@ -60,12 +60,14 @@ def _section(key: str, title: str, content: Sequence[Html], noise: Noise | None,
 
 def _figures(story: RunStory) -> list[Card]:
     done, waits = len(story.completed), [job.waited_s for job in story.jobs if job.submitted_s is not None]
+    resizes = sum(job.rescales for job in story.jobs)
     return [
         Card("completed", f"{done:,} of {len(story.jobs):,}"),
         Card("mean completion time", _duration(story.mean_completion_s, story)),
         Card("makespan", _duration(story.makespan_s, story)),
         Card("mean wait", _duration(fmean(waits) if waits else None, story)),
         Card("restarts", f"{sum(job.restarts for job in story.jobs):,}"),
+        *([Card("resizes", f"{resizes:,}")] if resizes else []),
         Card("probes", f"{len(story.probes):,}"),
     ]
 

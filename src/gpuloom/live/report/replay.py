@@ -29,6 +29,8 @@ class Doing(StrEnum):
     RUNNING = "running"
     PROBING = "probing"
     """It ran while its device was being probed."""
+    RESIZING = "resizing"
+    """It goes on while it is told to have other devices, and holds both."""
     STOPPING = "stopping"
 
 
@@ -79,6 +81,7 @@ class Course:
     arrived_s: float
     starts: int = 0
     crashes: int = 0
+    rescales: int = 0
     ended_s: float | None = None
     state: str = Phase.WAITING.value
     cause: str | None = None
@@ -194,7 +197,9 @@ class _Watcher:
             view = state.jobs.get(job_id)
             self._jobs.see(job_id, state.now_s, None if view is None else self._sits(view))
             if view is not None:
-                self._courses[job_id] = replace(course, starts=view.starts, state=view.phase.value)
+                self._courses[job_id] = replace(
+                    course, starts=view.starts, rescales=view.rescales, state=view.phase.value
+                )
             elif course.ended_s is None:
                 how = "completed" if job_id in self._completed else "given up"
                 self._courses[job_id] = replace(course, ended_s=state.now_s, state=how)
@@ -209,6 +214,8 @@ class _Watcher:
                 return view.held, Doing.STARTING
             case Phase.STOPPING:
                 return view.held, Doing.STOPPING
+        if view.id in self._state.rescaling:
+            return view.held, Doing.RESIZING
         probing = any(self._state.gpus[grant.gpu].probing for grant in view.held)
         return view.held, Doing.PROBING if probing else Doing.RUNNING
 

@@ -20,6 +20,7 @@ from gpuloom.work.model import Job
 WHOLE = "whole"
 """As the job is told, where a device is not cut."""
 NOT_SUBMITTED = "not submitted"
+AT_WORK = (Doing.RUNNING, Doing.PROBING, Doing.RESIZING)
 
 References = dict[tuple[str, str], float]
 """Batches a second on all of a device, by job and model of device."""
@@ -35,8 +36,9 @@ class JobStory:
     waited_s: float
     """Seconds without a device, all of them."""
     ran_s: float
-    """Seconds at work, also while it was probed; neither starting nor stopping."""
+    """Seconds at work, also while it was probed or resized; neither starting nor stopping."""
     starts: int
+    rescales: int
     crashes: int
     cause: str | None
     segments: tuple[Segment, ...]
@@ -169,9 +171,9 @@ def profile_of(grant: Grant) -> str:
 def _job(job_id: str, seen: Replay) -> JobStory:
     course = seen.courses.get(job_id)
     if course is None:
-        return JobStory(job_id, NOT_SUBMITTED, None, None, 0.0, 0.0, 0, 0, None, ())
+        return JobStory(job_id, NOT_SUBMITTED, None, None, 0.0, 0.0, 0, 0, 0, None, ())
     segments = seen.segments[job_id]
-    ran_s = sum(part.lasted_s for part in segments if part.doing in (Doing.RUNNING, Doing.PROBING))
+    ran_s = sum(part.lasted_s for part in segments if part.doing in AT_WORK)
     return JobStory(
         job_id,
         course.state,
@@ -180,6 +182,7 @@ def _job(job_id: str, seen: Replay) -> JobStory:
         _waited_s(course, segments, seen.end_s),
         ran_s,
         course.starts,
+        course.rescales,
         course.crashes,
         course.cause,
         segments,

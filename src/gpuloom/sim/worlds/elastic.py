@@ -15,11 +15,11 @@ from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.model import GpuModel
+from gpuloom.perf.goodput.agent import Agent, Fits
 from gpuloom.perf.goodput.fit import LEAST
 from gpuloom.perf.goodput.goodput import batches_of, gain, split_batch
 from gpuloom.perf.goodput.model import LocalBatch, Observation
 from gpuloom.perf.goodput.tables import ElasticTables, Placement, packed, placement_of
-from gpuloom.sim.worlds.elastic_agent import Agent, Fits
 from gpuloom.work.model import Hints, TraceJob
 
 START_S = 30.0

@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuloom.perf.goodput.agent import Agent, Fits
 from gpuloom.perf.goodput.fit import fit_step_times
 from gpuloom.perf.goodput.goodput import best_batch, split_batch
 from gpuloom.perf.goodput.model import BatchLimits, Observation
-from gpuloom.sim.worlds.elastic_agent import Agent, Fits
 from tests.perf.conftest import true_times
 
 LIMITS = BatchLimits(init_batch=64, max_batch=1024, min_local=8, max_local=64)
