@@ -211,7 +211,7 @@ class VirtualBody:
         moved = [grant.device for grant in grants] != [grant.device for grant in job.grants]
         self._halt(job, save=True)
         job.grants = grants
-        delay_s = self.costs.rescale_s or 0.0 if moved else 0.0
+        delay_s = self.costs.told().resize_s if moved else 0.0
         self._at(self.now_s + delay_s, BEFORE_TICK, partial(self._go_on, job, job.version))
 
     def _go_on(self, job: RunningJob, version: int) -> None:

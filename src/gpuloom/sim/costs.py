@@ -15,7 +15,7 @@ class Costs:
     restart_s: float | None = None
     """Start from a checkpoint; None takes the measured figure of the workload, or `start_s` where there is none."""
     rescale_s: float | None = None
-    """Another number of GPUs in place; None: elastic jobs cannot, they are stopped and started again."""
+    """Another number of GPUs in place; None: only of jobs that say that they can, at the cost of a restart."""
     checkpoint_s: float = 0.0
     """Saving before a stop. Zero in MISO's accounting, which counts it within the restart."""
     cut_s: float = 4.0

@@ -135,7 +135,7 @@ def _pressed(jobs: Sequence[TraceJob], load: float, *, in_place: bool) -> Sequen
             job=replace(
                 entry.job,
                 submit_s=entry.job.submit_s / load,
-                in_place=in_place and entry.job.kind is Kind.ELASTIC,
+                in_place=entry.job.in_place or (in_place and entry.job.kind is Kind.ELASTIC),
             ),
         )
         for entry in jobs
