@@ -17,13 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from elastic_runs import GPUS, Case, Run, cases_for, elastic_inputs, run_cases, without_end
+from elastic_runs import GPUS, Run, cases_for, elastic_inputs, run_cases, without_end
 
 from gpuloom.cli.inputs import parse_seeds
+from gpuloom.contract.view import MoveCosts
 from gpuloom.errors import InputError
 from gpuloom.policies.ones.tuning import LEVERS
 from gpuloom.sim.compare.statistics import mean_and_error
-from gpuloom.sim.inputs import Inputs, load
+from gpuloom.sim.inputs import POLLUX_COSTS, Inputs
 
 WHAT = {
     "name": "jobs of one name learn from each other: step times and lengths",
@@ -37,13 +38,13 @@ NO_SWITCH = {"costs": "what moving costs is known"}
 
 
 def measure(
-    inputs: Sequence[Inputs], elsewhere: Sequence[Inputs], seeds: Sequence[int], workers: int | None
+    inputs: Sequence[Inputs], believed_s: float, seeds: Sequence[int], workers: int | None
 ) -> list[dict[str, Any]]:
-    """A row for each lever. `elsewhere`: the same workloads at the costs that a policy would wrongly believe in."""
+    """A row for each lever. `believed_s`: what a change is taken to cost by a policy that is told wrong costs."""
     full = cases_for(inputs, ["ones"], seeds)
     variants = {name: [replace(case, policy=f"ones:-{name}") for case in full] for name in LEVERS}
-    wrong = {one.trace: load(one, seeds[0]).costs.told() for one in elsewhere}
-    variants["costs"] = [replace(case, told=wrong[case.inputs.trace]) for case in full]
+    wrong = MoveCosts(POLLUX_COSTS.start_s, believed_s, believed_s)
+    variants["costs"] = [replace(case, told=wrong) for case in full]
     cases = [*full, *(case for them in variants.values() for case in them)]
     runs = dict(zip(cases, run_cases(cases, workers), strict=True))
     rows = [row_of(name, [runs[case] for case in full], [runs[case] for case in off]) for name, off in variants.items()]
@@ -95,8 +96,8 @@ def main() -> None:
     resized = elastic_inputs(args.workloads, args.profiles, args.gpus, rescale_s=args.rescale_s, **how)
     found: dict[str, Any] = {"gpus": args.gpus, "seeds": args.seeds if args.length_jitter else None}
     found |= {"workloads": [path.stem for path in args.workloads], "length_jitter": args.length_jitter}
-    found["restarted_30_s"] = measure(restarted, resized, seeds, args.workers)
-    found[f"resized_{args.rescale_s:g}_s"] = measure(resized, restarted, seeds, args.workers)
+    found["restarted_30_s"] = measure(restarted, args.rescale_s, seeds, args.workers)
+    found[f"resized_{args.rescale_s:g}_s"] = measure(resized, POLLUX_COSTS.start_s, seeds, args.workers)
     print(json.dumps(found, indent=2))
 
 
