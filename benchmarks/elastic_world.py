@@ -112,7 +112,9 @@ def over_all(by_workload: Mapping[str, Sequence[Run]], peers: Mapping[str, Seque
     return {"avg_jct_s": mean_and_error(means)[0]} | found
 
 
-def measure(inputs: Sequence[Inputs], policies: Sequence[str], seeds: Sequence[int], workers: int | None) -> dict[str, Any]:
+def measure(
+    inputs: Sequence[Inputs], policies: Sequence[str], seeds: Sequence[int], workers: int | None
+) -> dict[str, Any]:
     runs: dict[str, dict[str, list[Run]]] = {policy: {} for policy in policies}
     for run in run_cases(cases_for(inputs, policies, seeds), workers):
         runs[run.case.policy].setdefault(run.case.workload, []).append(run)

@@ -64,9 +64,7 @@ class Floor:
         state.now_s = 60.0 * number
         ended, state.finished = tuple(state.finished), []
         costs = MoveCosts()
-        view = View(
-            state.now_s, "round", self.cluster, state.jobs, state.waiting, state.gpus, state.idle, costs, ended
-        )
+        view = View(state.now_s, "round", self.cluster, state.jobs, state.waiting, state.gpus, state.idle, costs, ended)
         began = time.process_time()
         plan = self.policy.decide(view)
         took_ms = 1e3 * (time.process_time() - began)
