@@ -58,7 +58,7 @@ def simulate(
     began = perf_counter()
     brain = build_policy(policy, cluster, seed, scenario.every_s)
     world = make_world(scenario, cluster, brain, seed)
-    costs = scenario.costs.told() if scenario.tables is not None else USUAL_COSTS
+    costs = scenario.told or (scenario.costs.told() if scenario.tables is not None else USUAL_COSTS)
     engine = Engine(cluster, brain, costs=costs)
     metrics = Metrics(engine, world)
     watchers: list[Watcher] = [metrics]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpuloom.contract.view import MoveCosts
 from gpuloom.perf.goodput.tables import ElasticTables
 from gpuloom.sim.costs import Costs
 from gpuloom.sim.faults import NO_FAULTS, Faults
@@ -23,6 +24,8 @@ class Scenario:
     probers: Callable[[int], Prober] = AuthorsError
     """By seed: who says what a probe would predict."""
     costs: Costs = field(default_factory=Costs)
+    told: MoveCosts | None = None
+    """What the policy believes that moving a job costs; None: in a world of elastic jobs the truth, else the usual."""
     every_s: float | None = None
     """Ask the policy every so many seconds, whatever it prefers."""
     faults: Faults = NO_FAULTS

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpuloom.perf.goodput.goodput import best_batch, best_goodput, capped, gain, network_s, split_batch
+from gpuloom.perf.goodput.goodput import best_batch, best_goodput, capped, gain, goodput_at, network_s, split_batch
 from gpuloom.perf.goodput.model import BatchLimits, GoodputModel, LocalBatch, StepTimes
 from tests.perf.goodput.step_time import step_s
 
@@ -190,3 +190,28 @@ def test_more_noise_wants_larger_batches() -> None:
 
 def test_many_replicas_are_possible_where_the_batch_allows() -> None:
     assert len(best_goodput(MODEL, True, 2, 200)) == 199
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sets(st.integers(1, 100), min_size=1), st.integers(1, 16), times, st.floats(0.0, 100.0))
+def test_goodput_at_some_numbers_is_that_of_all_within_and_across_nodes(
+    counts: set[int], node_size: int, law: StepTimes, noise: float
+) -> None:
+    model, wanted = replace(MODEL, times=law, grad_var=noise), sorted(counts)
+    expected = [float(best_goodput(model, count > node_size, count, count)[0]) for count in wanted]
+    assert goodput_at(model, wanted, node_size).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_noise_that_grows_with_the_batch_makes_large_batches_worth_more() -> None:
+    seen = replace(MODEL, grad_batch=64)
+    grows = replace(seen, noise_exponent=0.3)
+    assert goodput_at(seen, [1, 4, 16], 4).tolist() == goodput_at(MODEL, [1, 4, 16], 4).tolist()
+    assert (goodput_at(grows, [8, 16, 32], 4) > goodput_at(seen, [8, 16, 32], 4)).all()
+    assert best_batch(grows, True, 16).total(16) > best_batch(seen, True, 16).total(16)
+
+
+def test_noise_seen_at_a_large_batch_was_smaller_at_the_initial_one() -> None:
+    early, late = (replace(MODEL, noise_exponent=0.3, grad_batch=batch) for batch in (64, 4096))
+    assert (goodput_at(late, [4, 16], 4) < goodput_at(early, [4, 16], 4)).all()
+    nobody_knows = replace(MODEL, noise_exponent=0.3)
+    assert goodput_at(nobody_knows, [4, 16], 4).tolist() == goodput_at(MODEL, [4, 16], 4).tolist()

@@ -8,7 +8,7 @@ as much before it as behind it (the tail of a Pareto distribution: half of all j
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import log, sqrt
+from math import fsum, log, sqrt
 
 import numpy as np
 
@@ -30,21 +30,21 @@ class Lengths:
     """Work of finished jobs by name, in each one's own unit."""
 
     finished: dict[str, list[float]] = field(default_factory=dict)
-    _squares: float = 0.0
+    _squares: dict[str, float] = field(default_factory=dict)
+    """By name: of the deviations from its mean. Kept apart, so that in which order names came leaves no trace."""
     _freedom: int = 0
 
     def add(self, name: str, work: float) -> None:
         if work <= 0:
             return
         known = self.finished.setdefault(name, [])
-        before = _squares(known)
         known.append(work)
-        self._squares += _squares(known) - before
+        self._squares[name] = _squares(known)
         self._freedom += len(known) > 1
 
     def spread(self) -> float:
         """Standard deviation of the logarithms of lengths within a name."""
-        squares = PRIOR_WEIGHT * PRIOR_SPREAD**2 + self._squares
+        squares = PRIOR_WEIGHT * PRIOR_SPREAD**2 + fsum(self._squares.values())
         return sqrt(squares / (PRIOR_WEIGHT + self._freedom))
 
     def left(self, name: str | None, done: float, furthest: float) -> Floats:

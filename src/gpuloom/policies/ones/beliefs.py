@@ -3,7 +3,7 @@
 All of it is learned from what jobs report. With names, jobs of one name learn from each other; without, each alone.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -113,13 +113,13 @@ class Beliefs:
         }
 
     def restore(self, memory: Any) -> None:
-        for name, lengths in memory["finished"].items():
+        for name, lengths in dict(memory["finished"]).items():
             for length in lengths:
                 self._lengths.add(name, float(length))
-        for name, (fitted, seen) in memory["evidence"].items():
+        for name, (fitted, seen) in dict(memory["evidence"]).items():
             rows = [Observation(int(a), int(b), int(c), float(d), float(e)) for a, b, c, d, e in seen]
             self._evidence[name] = Evidence({row[:3]: row for row in rows}, int(fitted))
-        self._young = {name: _unflat(flat, self._evidence[name]) for name, flat in memory["young"].items()}
+        self._young = {name: _unflat(flat, self._evidence[name]) for name, flat in dict(memory["young"]).items()}
 
 
 def _done(job: JobView) -> float:
@@ -127,8 +127,9 @@ def _done(job: JobView) -> float:
 
 
 def _reach(counts: Sequence[int], most: int, job: JobView) -> int:
-    """How many of the counts are open to it; at least one."""
-    return max(bisect_right(counts, min(most, job.job.max_gpus)), 1)
+    """How many of the counts are open to it: as far as the first that is enough for it in any case; at least one."""
+    enough = bisect_left(counts, job.job.min_gpus) + 1
+    return max(min(max(bisect_right(counts, most), enough), bisect_right(counts, job.job.max_gpus)), 1)
 
 
 def _flat(model: GoodputModel) -> list[Any]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from hashlib import sha256
 from multiprocessing import active_children
 from pathlib import Path
+from typing import TypeVar
 
 from gpuloom import __version__
 from gpuloom.errors import InputError
@@ -17,6 +18,9 @@ from gpuloom.sim.compare.statistics import Figures
 from gpuloom.sim.inputs import Inputs, load
 from gpuloom.sim.report import RunData, run_data
 from gpuloom.sim.run import figures, simulate
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def run_all(
     for task in tasks if known else ():
         if task.key in known and not task.keep_timeline:
             results[task] = (known[task.key], None)
-    for task, result in _finished([task for task in tasks if task not in results], workers):
+    for task, result in in_parallel(run_task, [task for task in tasks if task not in results], workers):
         results[task] = result
         if done is not None and task.key not in known:
             with done.open("a", encoding="utf-8") as file:
@@ -75,16 +79,15 @@ def run_all(
     return [results[task] for task in tasks]
 
 
-def _finished(tasks: list[Task], workers: int) -> Iterator[tuple[Task, tuple[Figures, RunData | None]]]:
+def in_parallel(run: Callable[[T], R], tasks: Sequence[T], workers: int) -> Iterator[tuple[T, R]]:
+    """Each task with what `run` makes of it, as they finish; a single worker is this process."""
     if min(workers, len(tasks)) <= 1:
         for task in tasks:
-            yield task, run_task(task)
+            yield task, run(task)
         return
     pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=_leave_interrupts_to_the_parent)
     try:
-        pending: dict[Future[tuple[Figures, RunData | None]], Task] = {
-            pool.submit(run_task, task): task for task in tasks
-        }
+        pending: dict[Future[R], T] = {pool.submit(run, task): task for task in tasks}
         while pending:
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
                 yield pending.pop(future), future.result()
