@@ -133,7 +133,7 @@ def test_nobody_moves_while_nothing_changes(desk: Desk) -> None:
     assert desk.ask(policy, 600).grants == {}
 
 
-def test_a_change_has_to_be_worth_what_it_costs(desk: Desk) -> None:
+def test_a_change_has_to_be_worth_what_it_costs() -> None:
     def moves(costs: MoveCosts, *, in_place: bool) -> int:
         desk = Desk()
         desk.arrive("a", in_place=in_place)
