@@ -90,7 +90,7 @@ def test_who_did_not_complete_is_told(script: SimpleNamespace) -> None:
 
 
 def printed(script: str, *arguments: object) -> Any:
-    command = [sys.executable, BENCHMARKS / script, *map(str, arguments)]
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, arguments)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
