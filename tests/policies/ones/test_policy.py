@@ -103,6 +103,19 @@ def test_a_job_that_takes_more_than_a_node_starts_all_the_same(desk: Desk) -> No
     assert len(desk.held("wide")) == 8
 
 
+def test_a_job_for_which_no_allowed_number_will_do_gets_the_least_that_it_takes(desk: Desk) -> None:
+    policy = Ones(desk.cluster)
+    desk.arrive("six", min_gpus=6, max_gpus=7)
+    desk.arrive("small", max_gpus=2)
+    desk.ask(policy, 60)
+    assert desk.nodes("six") == [0, 0, 0, 0, 1, 1]
+    assert desk.nodes("small") == [1, 1]
+    desk.report("six", replace(scales_well(6), progress=1e4))
+    assert desk.ask(policy, 120).grants == {}, "and keeps it"
+    desk.arrive("vast", min_gpus=20, max_gpus=20)
+    assert desk.ask(policy, 180).grants == {}, "there are only 16"
+
+
 def test_whoever_has_less_left_gets_more(desk: Desk) -> None:
     policy = Ones(desk.cluster)
     for job_id, progress in (("long", 1e6), ("short", 1e3)):
