@@ -56,7 +56,7 @@ def test_an_unknown_job_starts_on_a_whole_node_and_says_why(desk: Desk) -> None:
     (reason,) = plan.reasons
     assert (reason.subject, reason.chosen) == ("a", "4 GPUs")
     assert reason.why.startswith("nothing is known of it yet, weight 1.00")
-    assert [name for name, _ in reason.alternatives] == ["3 GPUs", "2 GPUs", "1 GPUs"]
+    assert [name for name, _ in reason.alternatives] == ["3 GPUs", "2 GPUs", "1 GPU"]
     assert reason.value is not None
     assert all(worth is not None and worth < reason.value for _, worth in reason.alternatives)
 

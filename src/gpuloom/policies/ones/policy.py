@@ -135,7 +135,7 @@ class Ones(Policy):
         worth = {int(count): float(value) for count, value in zip(counts, values, strict=True) if value > -np.inf}
         left = f"about {belief.work_s:,.0f} s of one GPU left" if belief.known else "nothing is known of it yet"
         why = f"{left}, weight {weight:.2f}; worth of its speed less the cost of changing"
-        alternatives = tuple((f"{count} GPUs", worth[count]) for count in near[:3])
+        alternatives = tuple((f"{count} GPU{'s' * (count != 1)}", worth[count]) for count in near[:3])
         return Reason(job.id, describe(len(job.grants), gpus), why, worth.get(gpus), alternatives)
 
 
