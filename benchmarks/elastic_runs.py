@@ -1,7 +1,7 @@
 """Runs in Pollux's world, many at once, and what is told of them: shared by the benchmarks of elastic policies.
 
-A policy without randomness runs once, unless its workload is random: lengths with a jitter differ from seed to seed, and
-then it is compared with the others seed by seed.
+A policy without randomness runs once, unless its workload is random: lengths with a jitter differ from seed to seed,
+and then it is compared with the others seed by seed.
 """
 
 import os

@@ -6,9 +6,9 @@
 Prints for each policy and workload the mean JCT (over seeds, with its standard error), its tail, finish-time fairness
 (JCT over what one of N equal parts of the GPUs would have taken, N = live jobs in the mean over the job's life; above 1
 is unfair), how often jobs moved and the CPU seconds of a run; the published figure with the ratio to it, where the
-workload is one of the authors' (told by its content, not by its name) at their settings; and the ratio to our own Pollux
-at the same costs. Then for each policy the mean of those ratios. Any workload in that format will do. A policy without
-randomness runs once, unless lengths are random (`--length-jitter`).
+workload is one of the authors' (told by its content, not by its name) at their settings; and the ratio to our own
+Pollux at the same costs. Then for each policy the mean of those ratios. Any workload in that format will do. A policy
+without randomness runs once, unless lengths are random (`--length-jitter`).
 """
 
 import argparse
@@ -31,7 +31,6 @@ from elastic_runs import (
     without_end,
     worst_against,
 )
-
 from gpuloom.cli.inputs import parse_seeds
 from gpuloom.errors import InputError
 from gpuloom.sim.compare.statistics import mean_and_error

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runs import GPUS, Run, cases_for, elastic_inputs, run_cases, without_end
-
 from gpuloom.cli.inputs import parse_seeds
 from gpuloom.contract.view import MoveCosts
 from gpuloom.errors import InputError

@@ -2,10 +2,9 @@
 
     python benchmarks/ones_scale.py
 
-A steady synthetic cluster: jobs of 24 names, whose agents measure as they go. In every round a tenth of the jobs reports
-another gradient and a configuration that nobody of its name had seen; plans are carried out, one job in a hundred ends
-and another one comes. Prints the median and the worst of 20 rounds in ms of CPU time, after those in which everybody has
-started.
+A steady synthetic cluster: jobs of 24 names, whose agents measure as they go. In every round a tenth of the jobs tells
+of another gradient and of a batch that it has tried; plans are carried out, one job in a hundred ends and another one
+comes. Prints the median and the worst of 20 rounds in ms of CPU time, after those in which everybody has started.
 """
 
 import os

@@ -10,6 +10,7 @@ HERE = Path(__file__).resolve().parent
 DATA = Path(os.environ.get("GPULOOM_DATA", HERE.parent.parent / "shared" / "data"))
 MISO, POLLUX = DATA / "miso", DATA / "pollux"
 WORKLOADS = sorted((POLLUX / "workloads").glob("workload-*.csv"))
+ELASTIC = ["--profiles", POLLUX, "--workloads", *WORKLOADS]
 
 COMMANDS: dict[str, list[object]] = {
     "miso_world": ["miso_world.py", "--data", MISO, "--seeds", "1-20"],
@@ -24,10 +25,21 @@ COMMANDS: dict[str, list[object]] = {
         "miso_world.py", "--data", MISO, "--seeds", "1-3", "--gpus", "40xA100-40GB", "--jobs", 1000, "--gap-s", 12,
         "--policies", "whole-fifo static:3,2,2 best-static oracle miso-paper miso",
     ],
-    "elastic_world": [
-        "elastic_world.py", "--profiles", POLLUX, "--workloads", *WORKLOADS, "--policies", "tiresias,optimus,pollux",
-        "--seeds", "1-5",
+    "elastic_world": ["elastic_world.py", *ELASTIC, "--seeds", "1-5"],
+    "elastic_world_in_place": ["elastic_world.py", *ELASTIC, "--seeds", "1-5", "--rescale-s", 1],
+    "elastic_world_unlike_lengths": [
+        "elastic_world.py", *ELASTIC, "--seeds", "1-5", "--length-jitter", 0.7,
+        "--policies", "tiresias,pollux,ones,ones:-name",
     ],
+    "elastic_world_unlike_lengths_in_place": [
+        "elastic_world.py", *ELASTIC, "--seeds", "1-5", "--length-jitter", 0.7, "--rescale-s", 1,
+        "--policies", "tiresias,pollux,ones,ones:-name",
+    ],
+    "elastic_world_load_2": [
+        "elastic_world.py", *ELASTIC, "--seeds", "1-3", "--load", 2, "--policies", "tiresias,pollux,ones,ones:-name",
+    ],
+    "ones_levers": ["ones_levers.py", *ELASTIC],
+    "ones_scale": ["ones_scale.py"],
     "interference": [
         "interference.py", "--profile", DATA / "igniter" / "profile_v100.jsonl",
         "--solo-and-pairs", DATA / "igniter" / "solo_and_pairs_v100.jsonl", "--a100", DATA / "gpulet_a100",

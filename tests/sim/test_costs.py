@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuloom.contract.view import MoveCosts
 from gpuloom.errors import InputError
 from gpuloom.sim.costs import Costs, with_overrides
 from gpuloom.work.source import MAX_SECONDS
@@ -37,3 +38,16 @@ def test_a_name_that_no_cost_has(text: str) -> None:
 def test_a_price_that_is_none(value: str) -> None:
     with pytest.raises(InputError, match="expected cut_s=SECONDS, from 0 to"):
         with_overrides(Costs(), [f"cut_s={value}"])
+
+
+@pytest.mark.parametrize(
+    ("costs", "told"),
+    [
+        (Costs(start_s=30.0), MoveCosts(30.0, 30.0, 30.0)),
+        (Costs(start_s=30.0, restart_s=7.0), MoveCosts(30.0, 7.0, 7.0)),
+        (Costs(start_s=30.0, restart_s=7.0, rescale_s=0.5), MoveCosts(30.0, 7.0, 0.5)),
+        (Costs(start_s=30.0, rescale_s=0.0), MoveCosts(30.0, 30.0, 0.0)),
+    ],
+)
+def test_a_scheduler_is_told_three_costs(costs: Costs, told: MoveCosts) -> None:
+    assert costs.told() == told

@@ -1,6 +1,7 @@
 """From what a user names to a scenario: formats, rounds, guesses, probes, and one sentence for what is wrong."""
 
 from dataclasses import replace
+from math import log
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from gpuloom.sim.inputs import MISO_CONTROL_S, POLLUX_COSTS, Inputs, guess_forma
 from gpuloom.sim.run import simulate
 from gpuloom.sim.worlds.probes import AuthorsError
 
+MANY = Inputs(gpus="2xA100-40GB", jobs=400)
 SMALL = Inputs(gpus="2xA100-40GB", jobs=25)
 
 
@@ -120,3 +122,46 @@ def test_any_factor_of_guesses_holds(factor: float, seed: int) -> None:
         assert entry.length_s is not None
         assert entry.job.estimate_s is not None
         assert entry.length_s / factor * (1 - 1e-9) <= entry.job.estimate_s <= entry.length_s * factor * (1 + 1e-9)
+
+
+def test_a_load_only_presses_arrivals_together() -> None:
+    plain, twice = load(SMALL, 3).trace, load(replace(SMALL, load=2.0), 3).trace
+    assert [entry.job.submit_s / 2 for entry in plain] == [entry.job.submit_s for entry in twice]
+    assert [replace(entry, job=replace(entry.job, submit_s=0.0)) for entry in plain] == [
+        replace(entry, job=replace(entry.job, submit_s=0.0)) for entry in twice
+    ]
+
+
+def test_elastic_jobs_are_resized_in_place_where_that_has_a_price(tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.jsonl"
+    line = '{{"id": "{0}", "kind": "{1}", "workload": "x", "length_s": 100, "max_gpus": {2}}}\n'
+    trace.write_text(line.format("a", "elastic", 4) + line.format("b", "rigid", 1))
+    inputs = Inputs(trace, gpus="4xV100")
+    assert [entry.job.in_place for entry in load(inputs, 1).trace] == [False, False]
+    resized = load(replace(inputs, costs=("rescale_s=1",)), 1)
+    assert [entry.job.in_place for entry in resized.trace] == [True, False]
+    assert resized.costs.told().of_change(in_place=True) == 1.0
+
+
+def test_jitter_scales_lengths_by_a_factor_of_mean_1_and_the_seed_decides() -> None:
+    entries = load(replace(MANY, length_jitter=0.5), 3).trace
+    factors = [entry.stretch for entry in entries]
+    assert sum(factors) / len(factors) == pytest.approx(1.0, abs=0.1)
+    logs = [log(factor) for factor in factors]
+    mean = sum(logs) / len(logs)
+    assert (sum((one - mean) ** 2 for one in logs) / len(logs)) ** 0.5 == pytest.approx(0.5, rel=0.1)
+    assert factors == [entry.stretch for entry in load(replace(MANY, length_jitter=0.5), 3).trace]
+    assert factors != [entry.stretch for entry in load(replace(MANY, length_jitter=0.5), 4).trace]
+    assert {entry.stretch for entry in load(MANY, 3).trace} == {1.0}
+
+
+@pytest.mark.parametrize("sigma", [-0.1, 3.5, float("nan"), float("inf")])
+def test_jitter_that_makes_no_sense(sigma: float) -> None:
+    with pytest.raises(InputError, match=r"length jitter .* expected a sigma from 0 to 3"):
+        load(replace(SMALL, length_jitter=sigma), 1)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, 1e9, float("nan")])
+def test_a_load_that_makes_no_sense(factor: float) -> None:
+    with pytest.raises(InputError, match=r"load .* expected a factor from"):
+        load(replace(SMALL, load=factor), 1)

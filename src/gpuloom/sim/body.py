@@ -185,11 +185,17 @@ class VirtualBody:
             return  # stopped before it came up
         job_id = job.entry.job.id
         job.working = job.has_worked = True
-        report = job.run.start(self.now_s, job.grants)
+        report = self._put_to_run(job)
         self._tell(JobStarted(self.now_s, "processes are up", job_id))
         self._report(job_id, report)
         if job.version == version:
             self._set_to_work(job)
+
+    def _put_to_run(self, job: RunningJob) -> Report | None:
+        """What it tells as it begins: where jobs report steadily how far it truly is, not what its last epoch was."""
+        report = job.run.start(self.now_s, job.grants)
+        steady = report is not None and self.world.report_every_s is not None
+        return job.run.report(self.now_s, job.done) if steady else report
 
     def _set_to_work(self, job: RunningJob) -> None:
         job.done -= job.run.tried()
@@ -203,7 +209,8 @@ class VirtualBody:
         job.reporting = job.working
         if job.working and self.world.report_every_s is not None:
             self._at(self.now_s + self.world.report_every_s, BEFORE_TICK, partial(self._report_again, job))
-            done = job.done + job.rate * (self.now_s - job.since_s)
+            # A mark that a quantum has put off is not passed before it is reached.
+            done = min(job.done + job.rate * (self.now_s - job.since_s), job.run.mark())
             self._report(job.entry.job.id, job.run.report(self.now_s, done))
 
     def _rescale(self, job: RunningJob, grants: Grants) -> None:
@@ -218,7 +225,7 @@ class VirtualBody:
         if job.version != version:
             return
         job.working = True
-        report = job.run.start(self.now_s, job.grants)
+        report = self._put_to_run(job)
         self._tell(JobRescaled(self.now_s, "goes on", job.entry.job.id))
         self._report(job.entry.job.id, report)
         if job.version == version:

@@ -1,7 +1,7 @@
 """Finish-time fairness (Themis, NSDI'20): a job's completion time over what a fair share of the GPUs would have given.
 
-A fair share is one of as many parts as there were live jobs, in the mean over the job's life, itself included. Above 1 a
-job was worse off than with its share. Knows completion times only; how fast a share is, somebody else says.
+A fair share is one of as many parts as there were live jobs, in the mean over the job's life, itself included. Above 1
+a job was worse off than with its share. Knows completion times only; how fast a share is, somebody else says.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -41,6 +41,13 @@ def test_a_job_that_grows_or_shrinks_keeps_what_it_can() -> None:
     assert placed(desk, a=8) == {"a": (5, 6, 4, 7, 0, 1, 2, 3)}
 
 
+def test_a_rest_goes_to_one_more_node_and_what_is_not_enough_is_not_begun() -> None:
+    desk = desk_with({"a": (0, 1), "six": ()})
+    assert placed(desk, a=2, six=6) == {"six": (4, 5, 6, 7, 2, 3)}
+    full = desk_with({"a": (0, 1, 2), "b": (8,), "c": (12,), "six": ()})
+    assert placed(full, a=3, b=1, c=1, six=6) == {"six": (4, 5, 6, 7, 9, 10)}
+
+
 def test_who_is_to_have_nothing_is_paused_and_who_has_nothing_is_not_mentioned() -> None:
     desk = desk_with({"a": (0,), "b": ()})
     assert placed(desk, a=0, b=0) == {"a": ()}

@@ -56,7 +56,7 @@ def test_an_unknown_job_starts_on_a_whole_node_and_says_why(desk: Desk) -> None:
     (reason,) = plan.reasons
     assert (reason.subject, reason.chosen) == ("a", "4 GPUs")
     assert reason.why.startswith("nothing is known of it yet, weight 1.00")
-    assert [name for name, _ in reason.alternatives] == ["3 GPUs", "2 GPUs", "1 GPUs"]
+    assert [name for name, _ in reason.alternatives] == ["3 GPUs", "2 GPUs", "1 GPU"]
     assert reason.value is not None
     assert all(worth is not None and worth < reason.value for _, worth in reason.alternatives)
 
@@ -103,6 +103,19 @@ def test_a_job_that_takes_more_than_a_node_starts_all_the_same(desk: Desk) -> No
     assert len(desk.held("wide")) == 8
 
 
+def test_a_job_for_which_no_allowed_number_will_do_gets_the_least_that_it_takes(desk: Desk) -> None:
+    policy = Ones(desk.cluster)
+    desk.arrive("six", min_gpus=6, max_gpus=7)
+    desk.arrive("small", max_gpus=2)
+    desk.ask(policy, 60)
+    assert desk.nodes("six") == [0, 0, 0, 0, 1, 1]
+    assert desk.nodes("small") == [1, 1]
+    desk.report("six", replace(scales_well(6), progress=1e4))
+    assert desk.ask(policy, 120).grants == {}, "and keeps it"
+    desk.arrive("vast", min_gpus=20, max_gpus=20)
+    assert desk.ask(policy, 180).grants == {}, "there are only 16"
+
+
 def test_whoever_has_less_left_gets_more(desk: Desk) -> None:
     policy = Ones(desk.cluster)
     for job_id, progress in (("long", 1e6), ("short", 1e3)):
@@ -133,7 +146,7 @@ def test_nobody_moves_while_nothing_changes(desk: Desk) -> None:
     assert desk.ask(policy, 600).grants == {}
 
 
-def test_a_change_has_to_be_worth_what_it_costs(desk: Desk) -> None:
+def test_a_change_has_to_be_worth_what_it_costs() -> None:
     def moves(costs: MoveCosts, *, in_place: bool) -> int:
         desk = Desk()
         desk.arrive("a", in_place=in_place)

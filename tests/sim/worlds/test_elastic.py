@@ -2,24 +2,30 @@
 
 import io
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuloom.contract.plan import NO_CHANGE, Plan
+from gpuloom.contract.policy import Policy, When
+from gpuloom.contract.view import MoveCosts, Report, View
 from gpuloom.engine.audit import audit
-from gpuloom.engine.log import read
-from gpuloom.engine.machine import Decision
+from gpuloom.engine.events import Event, JobReported
+from gpuloom.engine.log import Header, read
+from gpuloom.engine.machine import Decision, Engine
 from gpuloom.errors import InputError
-from gpuloom.gpus.cluster import parse_cluster
+from gpuloom.gpus.cluster import Cluster, parse_cluster
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.perf.goodput.goodput import gain
 from gpuloom.perf.goodput.tables import ElasticTables
+from gpuloom.sim.body import VirtualBody, Watcher
 from gpuloom.sim.costs import Costs
 from gpuloom.sim.run import build_policy, simulate
 from gpuloom.sim.scenario import Scenario
-from gpuloom.sim.worlds.elastic import ElasticWorld, progress_per_s, total_step_s
+from gpuloom.sim.worlds.elastic import ElasticWorld, progress_per_s, stretched, total_step_s
 from gpuloom.work.model import Job, Kind, TraceJob
 from tests.perf.conftest import small_profile, true_times
 
@@ -245,3 +251,159 @@ def test_a_job_alone_takes_what_its_epochs_take_one_after_the_other(gpus: int, b
 def test_elastic_jobs_cannot_be_probed_for_slices() -> None:
     with pytest.raises(InputError, match="elastic jobs hold whole GPUs"):
         world().probe([entry()], CLUSTER.gpus[0].model)
+
+
+# ---- lengths -----------------------------------------------------------------------------------------------------
+
+marks_of_a_job = st.lists(st.floats(0.5, 100.0), min_size=1, max_size=12).map(lambda gaps: tuple(accumulate(gaps)))
+
+
+@given(marks_of_a_job, st.floats(0.05, 8.0))
+def test_a_stretched_job_ends_where_it_should_and_gives_nothing_away(marks: tuple[float, ...], stretch: float) -> None:
+    longer = stretched(marks, stretch)
+    assert longer[-1] == pytest.approx(marks[-1] * stretch)
+    assert all(one < other for one, other in pairwise(longer))
+    common = min(len(longer) - 1, len(marks))
+    assert longer[:common] == marks[:common], "until its end its epochs are those of every other job"
+
+
+def test_stretches_by_hand() -> None:
+    assert stretched((10.0, 20.0, 40.0), 1.0) == (10.0, 20.0, 40.0)
+    assert stretched((10.0, 20.0, 40.0), 0.6) == (10.0, 20.0, 24.0)
+    assert stretched((10.0, 20.0, 40.0), 0.5) == (10.0, 20.0)
+    assert stretched((10.0, 20.0, 40.0), 2.2) == (10.0, 20.0, 40.0, 60.0, 80.0, 88.0)
+    assert stretched((10.0,), 2.5) == (10.0, 20.0, 25.0)
+
+
+@pytest.mark.parametrize("stretch", [0.3, 0.5, 2.0, 3.7])
+def test_a_stretched_job_takes_its_time(stretch: float) -> None:
+    job = replace(entry(), stretch=stretch)
+    run, grants, alone_s, before = world().admit(job), on(0, 1, 2, 3), 0.0, 0.0
+    run.start(0.0, grants)
+    complete = False
+    while not complete:
+        alone_s += (run.mark() - before) / run.rate(grants, ())
+        before = run.mark()
+        complete, _ = run.reach_mark(0.0, grants)
+    assert before == pytest.approx(404.0 * stretch)
+    assert world().alone_s(job) == pytest.approx(alone_s)
+    assert world().single_gpu_s(job) == pytest.approx(stretch * world().single_gpu_s(entry()))
+    assert (world().hints(job).iterations or ())[-1] == pytest.approx(100.0 * stretch)
+
+
+@settings(max_examples=30)
+@given(st.floats(0.2, 40.0), st.floats(0.2, 40.0))
+def test_a_larger_share_is_never_slower(one: float, other: float) -> None:
+    """Within a node; the made-up network across nodes costs more than the second node brings."""
+    small, large = sorted((min(one, 4.0), min(other, 4.0)))
+    fair = world(start_s=0.0)
+    assert fair.shared_s(entry(), large) <= fair.shared_s(entry(), small) * (1 + 1e-9)
+
+
+def test_a_part_of_a_gpu_is_that_part_of_its_speed_and_between_two_numbers_speeds_are_straight() -> None:
+    fair = world(start_s=0.0)
+    assert fair.shared_s(entry(), 0.25) == pytest.approx(4 * fair.shared_s(entry(), 1.0))
+    flat = replace(entry(), stretch=0.2)  # within its first epoch, where the rate is one
+    rates = [1 / fair.shared_s(flat, gpus) for gpus in (2.0, 2.5, 3.0)]
+    assert rates[1] == pytest.approx((rates[0] + rates[2]) / 2)
+    assert world().shared_s(flat, 2.0) == pytest.approx(30.0 + fair.shared_s(flat, 2.0))
+    assert fair.shared_s(entry(model="ncf"), 8.0) == fair.shared_s(entry(model="ncf"), 1.0), "it runs on one"
+
+
+# ---- moving about ------------------------------------------------------------------------------------------------
+
+
+class Scripted(Policy):
+    """Does what it is told at each moment."""
+
+    when = When(every_s=10.0)
+
+    def __init__(self, cluster: Cluster, script: dict[float, tuple[int, ...]]) -> None:  # noqa: ARG002
+        self.script = script
+
+    def decide(self, view: View) -> Plan:
+        if view.now_s not in self.script or "a" not in view.jobs:
+            return NO_CHANGE
+        return Plan(grants={"a": on(*self.script[view.now_s])})
+
+
+class Diary(Watcher):
+    def __init__(self) -> None:
+        self.times: dict[str, list[float]] = {}
+        self.reports: list[Report] = []
+
+    def event(self, event: Event) -> None:
+        self.times.setdefault(type(event).__name__, []).append(event.at_s)
+        if isinstance(event, JobReported):
+            self.reports.append(event.report)
+
+
+def lived(script: dict[float, tuple[int, ...]], costs: Costs, *, in_place: bool = False) -> Diary:
+    """One long job that is moved about by hand."""
+    job = replace(entry(), stretch=3.0)
+    job = replace(job, job=replace(job.job, in_place=in_place))
+    diary, policy = Diary(), Scripted(CLUSTER, script)
+    place = world(start_s=costs.start_s, restart_s=costs.restart_s)
+    body = VirtualBody(Engine(CLUSTER, policy, costs=costs.told()), place, costs, [diary])
+    body.run([job])
+    assert not body.jobs
+    return diary
+
+
+def test_a_first_start_a_resumption_and_a_resize_cost_what_they_cost() -> None:
+    script = {10.0: (0,), 20.0: (), 30.0: (0,), 100.0: (), 110.0: (0,), 150.0: (0, 1)}
+    diary = lived(script, Costs(start_s=30.0, restart_s=7.0, rescale_s=2.0), in_place=True)
+    assert diary.times["JobStarted"] == [60.0, 117.0], "stopped in its first start it had nothing to be resumed"
+    assert diary.times["JobRescaled"] == [152.0]
+
+
+def test_who_is_not_resized_in_place_is_resumed() -> None:
+    diary = lived({10.0: (0,), 100.0: (0, 1)}, Costs(start_s=30.0, restart_s=7.0, rescale_s=2.0))
+    assert diary.times["JobStarted"] == [40.0, 107.0]
+    assert "JobRescaled" not in diary.times
+
+
+def test_a_job_reports_every_half_minute_once_however_often_it_is_moved() -> None:
+    script = {10.0: (0,), 100.0: (), 110.0: (0,), 150.0: (0, 1), 190.0: (), 260.0: (1,)}
+    diary = lived(script, Costs(start_s=30.0, restart_s=7.0, rescale_s=2.0), in_place=True)
+    progress = [report.progress for report in diary.reports]
+    assert progress == sorted(progress)
+    times = diary.times["JobReported"]
+    assert [report.at_s for report in diary.reports] == times
+    epochs = {report.at_s for one, report in pairwise(diary.reports) if report.epoch > one.epoch}
+    steady = [at_s for at_s in times if at_s not in epochs]
+    assert steady[:8] == [40.0, 70.0, 100.0, 117.0, 130.0, 152.0, 160.0, 190.0]
+    assert not any(190.0 < at_s < 267.0 for at_s in times), "who does not work has nothing to tell"
+    assert steady[8:11] == [267.0, 297.0, 327.0]
+
+
+def test_what_it_reports_between_two_epochs_is_how_far_it_truly_is() -> None:
+    diary = lived({10.0: (0,)}, Costs(start_s=30.0))
+    run = world().admit(entry())
+    run.start(0.0, on(0))
+    first, second = diary.reports[:2]
+    assert (first.at_s, first.progress, second.at_s) == (40.0, 0.0, 70.0)
+    assert second.progress == pytest.approx(30.0 * run.rate(on(0), ()))
+
+
+def test_a_policy_can_be_told_other_costs_than_it_pays() -> None:
+    scenario = Scenario([entry()], GPUS, tables=TABLES, costs=Costs(start_s=30.0, rescale_s=1.0))
+    for told in (None, MoveCosts(5.0, 6.0, 7.0)):
+        log = io.StringIO()
+        simulate(replace(scenario, told=told), "ones", log=log)
+        header = next(iter(read(log.getvalue().splitlines(keepends=True), "log")))
+        assert isinstance(header, Header)
+        assert header.costs == (told or MoveCosts(30.0, 30.0, 1.0))
+
+
+def test_ones_runs_to_the_end_and_its_log_replays_to_the_same_plans() -> None:
+    trace = [entry(f"j{n}", submit_s=50.0 * n, model=("toy", "ncf")[n % 2]) for n in range(8)]
+    for rescale_s in (None, 1.0):
+        jobs = [replace(job, job=replace(job.job, in_place=rescale_s is not None)) for job in trace]
+        log = io.StringIO()
+        scenario = Scenario(jobs, GPUS, tables=TABLES, costs=Costs(start_s=30.0, rescale_s=rescale_s))
+        summary = simulate(scenario, "ones", log=log).summary
+        assert (summary.completed, summary.plans_rejected) == (8, 0)
+        lines = log.getvalue().splitlines(keepends=True)
+        found = audit(lines, "log", lambda head, gpus: build_policy(head.policy, gpus, head.seed, None))
+        assert found.difference is None

@@ -38,12 +38,15 @@ def place(view: View, wanted: Mapping[str, int], node_size: int) -> dict[str, Gr
 
 
 def _find(free: Free, count: int, node_size: int, own: Sequence[int]) -> list[int]:
-    """Whole nodes for those that need more than one; for the others the fullest node that has room."""
+    """Whole nodes for those that need more than one; for the others, and a rest, the fullest node that has room."""
     if count > node_size:
         whole = [node for node, gpus in free.items() if len(gpus) == node_size]
         if whole:
             whole.sort(key=lambda node: -_common(free[node], own))  # ties: the first
-            return [gpu for node in whole[: count // node_size] for gpu in _own_first(free[node], own)]
+            nodes = whole[: count // node_size]
+            others = {node: gpus for node, gpus in free.items() if node not in nodes}
+            rest = count % node_size if len(nodes) == count // node_size else 0
+            return [gpu for node in nodes for gpu in _own_first(free[node], own)] + _find(others, rest, node_size, own)
     count = min(count, node_size, max(map(len, free.values()), default=0))
     if not count:
         return []

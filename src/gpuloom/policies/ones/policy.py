@@ -5,6 +5,7 @@ is goodput, so that a larger batch counts for what it brings; weights are ranks 
 on; what a change costs is weighed; and the numbers of GPUs are found exactly instead of by chance.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,22 +89,23 @@ class Ones(Policy):
         counts: Sequence[int],
         costs: MoveCosts,
     ) -> Options:
-        """Columns: no GPU, the allowed numbers, and the one that it has."""
+        """Columns: no GPU, the allowed numbers, and the one that it has, or that it takes where no other will do."""
         table = np.zeros((len(jobs), len(counts) + 2), dtype=np.intp)
         table[:, 1:-1] = counts
         values = np.full(table.shape, -np.inf)
         values[:, 0] = 0.0
         for row, (job, belief) in enumerate(zip(jobs, beliefs, strict=True)):
             open_, now = len(belief.speed), len(job.grants)
-            table[row, -1] = now
-            speed = np.append(belief.speed, np.interp(now, counts[:open_], belief.speed))
+            table[row, -1] = odd = now or _least(job, counts)
+            speed = np.append(belief.speed, np.interp(odd, counts[:open_], belief.speed))
             worth = speed**self._tuning.value_exponent
             lost = self._lost(job, belief, speed, costs) if now else np.zeros(open_ + 1)
             gain = worth * (1.0 - lost)
             few = np.array(counts[:open_]) < job.job.min_gpus
             values[row, 1 : open_ + 1] = np.where(few, -np.inf, gain[:-1])
-            if now:
+            if odd:
                 values[row, -1] = worth[-1]
+            if now:
                 values[row, 1 : open_ + 1][np.array(counts[:open_]) == now] = worth[-1]
                 values[row, 0] = -worth[-1] * self._lost_by_pause(job, belief, float(speed[-1]), costs)
         return Options(table, values * weights[:, None])
@@ -135,8 +137,14 @@ class Ones(Policy):
         worth = {int(count): float(value) for count, value in zip(counts, values, strict=True) if value > -np.inf}
         left = f"about {belief.work_s:,.0f} s of one GPU left" if belief.known else "nothing is known of it yet"
         why = f"{left}, weight {weight:.2f}; worth of its speed less the cost of changing"
-        alternatives = tuple((f"{count} GPUs", worth[count]) for count in near[:3])
+        alternatives = tuple((f"{count} GPU{'s' * (count != 1)}", worth[count]) for count in near[:3])
         return Reason(job.id, describe(len(job.grants), gpus), why, worth.get(gpus), alternatives)
+
+
+def _least(job: JobView, counts: Sequence[int]) -> int:
+    """The least that it takes, where none of the allowed numbers will do for it; else 0."""
+    at = bisect_left(counts, job.job.min_gpus)
+    return 0 if at < len(counts) and counts[at] <= job.job.max_gpus else job.job.min_gpus
 
 
 def allowed(gpus: int, node_size: int) -> list[int]:
