@@ -33,4 +33,6 @@ def _fields(value: Any) -> dict[str, Any]:
         del fields["host"]
     if isinstance(value, Job) and not value.in_place:
         del fields["in_place"]
+    if isinstance(value, Job) and value.max_local_batch is None:
+        del fields["max_local_batch"]
     return fields
