@@ -165,7 +165,9 @@ def test_a_terminal_that_hangs_up_interrupts_the_run(shop: Shop, output: str) ->
     shop.hardware.install(UNCUT)
     shop.job("a", steps=100_000)
     shop.options = ["--output", output, "--report", str(shop.folder / "page.html")]
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who runs the tests may ignore it, and a runner honours that
     terminal = Terminal(shop, 100, both=True)
+    signal.signal(signal.SIGHUP, before)
     terminal.read("running")
     os.close(terminal.master)
     terminal.runner.send_signal(signal.SIGHUP)  # as the kernel does to whoever has it as its controlling terminal
