@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import check_grad
 
-from gpuloom.policies.ones.beta import HIDDEN, MOST_LESSONS, Path, _inputs, _loss, fit
+from gpuloom.policies.ones.paper_beta import HIDDEN, MOST_LESSONS, Path, _inputs, _loss, fit
 
 
 def path(epochs: int, epoch_size: float, of: int) -> Path:

@@ -6,7 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuloom.perf.arrays import Ints
-from gpuloom.policies.ones.search import Problem, as_text, cross, evolve, fill, from_text, mutate, reorder, score, trim
+from gpuloom.policies.ones.paper_search import (
+    Problem,
+    as_text,
+    cross,
+    evolve,
+    fill,
+    from_text,
+    mutate,
+    reorder,
+    score,
+    trim,
+)
 
 
 def dice(seed: int) -> np.random.Generator:

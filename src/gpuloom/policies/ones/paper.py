@@ -33,7 +33,8 @@ from gpuloom.gpus.cluster import Cluster, IdleGpus
 from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.perf.arrays import Floats, Ints
 from gpuloom.perf.goodput.model import GoodputModel
-from gpuloom.policies.ones.beta import Lesson, Path, Predictor, fit
+from gpuloom.policies.dice import dice_of, remembered, restore_dice
+from gpuloom.policies.ones.paper_beta import Lesson, Path, Predictor, fit
 from gpuloom.policies.ones.paper_job import (
     JUDGED_EPOCHS,
     Known,
@@ -42,7 +43,7 @@ from gpuloom.policies.ones.paper_job import (
     samples_per_s,
     scaled_down,
 )
-from gpuloom.policies.ones.search import Problem, as_text, evolve, from_text
+from gpuloom.policies.ones.paper_search import Problem, as_text, evolve, from_text
 from gpuloom.policies.placing import describe, usable_gpus
 from gpuloom.work.model import Kind
 
@@ -58,7 +59,7 @@ class OnesPaper(Policy):
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002 - the policies' signature
         self.when = When(every_s=ROUND_S)
-        self._rng = np.random.Generator(np.random.SFC64(seed))
+        self._rng = dice_of(seed)
         self._known: dict[str, Known] = {}
         self._ended: dict[int, tuple[float, list[Lesson]]] = {}
         """Of the latest jobs that ended, numbered: how long they ran, what they taught."""
@@ -87,9 +88,8 @@ class OnesPaper(Policy):
         return self._plan(view, self._deployed(view, wanted), costs)
 
     def remember(self) -> object:
-        state: Any = self._rng.bit_generator.state
         return {
-            "dice": [[int(word) for word in state["state"]["state"]], int(state["has_uint32"]), int(state["uinteger"])],
+            "dice": remembered(self._rng),
             "known": {
                 job_id: [
                     job.limit,
@@ -105,13 +105,7 @@ class OnesPaper(Policy):
         }
 
     def restore(self, memory: Any) -> None:
-        words, has_uint32, uinteger = memory["dice"]
-        self._rng.bit_generator.state = {
-            "bit_generator": "SFC64",
-            "state": {"state": np.array(words, dtype=np.uint64)},
-            "has_uint32": int(has_uint32),
-            "uinteger": int(uinteger),
-        }
+        restore_dice(self._rng, memory["dice"])
         self._known = {
             job_id: Known(limit, gpus, since, ran_s, Path({int(e): (samples, metric) for e, samples, metric in path}))
             for job_id, (limit, gpus, since, ran_s, path) in memory["known"].items()

@@ -8,7 +8,7 @@ from gpuloom.contract.view import JobView
 from gpuloom.perf.arrays import Floats
 from gpuloom.perf.goodput.goodput import network_s
 from gpuloom.perf.goodput.model import GoodputModel
-from gpuloom.policies.ones.beta import Path
+from gpuloom.policies.ones.paper_beta import Path
 
 JUDGED_EPOCHS = 2
 """Until a job is predicted, may grow and may be taken out; also between two doublings of its limit."""

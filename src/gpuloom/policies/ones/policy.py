@@ -1,8 +1,8 @@
 """ONES, ours: every round the schedule that is worth most, a job's worth being its weight times its speed, less moving.
 
 The idea is the paper's (SC'21): training jobs grow and shrink, and who has little left goes first. What differs: speed
-is goodput, so that a larger batch counts for what it brings; weights are ranks of remaining work, so that long jobs go
-on; what a change costs is weighed; and the numbers of GPUs are found exactly instead of by chance.
+is goodput, so that a larger batch counts for what it brings; weights are ranks of remaining work, which need no scale;
+what a change costs is weighed; and the numbers of GPUs are found exactly instead of by chance.
 """
 
 from bisect import bisect_left

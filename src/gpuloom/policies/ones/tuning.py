@@ -1,10 +1,10 @@
 """The constants of `ones`, and its levers: each can be turned off (`ones:-name,-ranks`) to see what it is worth."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from gpuloom.errors import InputError
+from gpuloom.policies.levers import turned_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,4 @@ LEVERS: Mapping[str, Mapping[str, Any]] = {
 
 
 def without(arg: str) -> Tuning:
-    """From `-name,-ranks`."""
-    tuning = Tuning()
-    for word in filter(None, arg.split(",")):
-        if word.removeprefix("-") not in LEVERS or not word.startswith("-"):
-            known = ", ".join(f"-{name}" for name in LEVERS)
-            raise InputError(f"policy ones:{arg}: {word!r} is none of its levers; accepted are {known}")
-        tuning = replace(tuning, **LEVERS[word[1:]])
-    return tuning
+    return Tuning(**turned_off("ones", arg, LEVERS))

@@ -22,6 +22,7 @@ from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.perf.arrays import Floats, Ints
 from gpuloom.perf.goodput.goodput import best_goodput
 from gpuloom.perf.goodput.model import GoodputModel
+from gpuloom.policies.dice import dice_of, remembered, restore_dice
 from gpuloom.policies.placing import describe, usable_gpus
 from gpuloom.policies.pollux.search import MEMBERS, Bytes, Problem, Search, padded
 from gpuloom.work.model import Kind
@@ -37,7 +38,7 @@ class Pollux(Policy):
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002 - the policies' signature
         self.when = When(every_s=ROUND_S)
-        self._rng = np.random.Generator(np.random.SFC64(seed))
+        self._rng = dice_of(seed)
         self._served_gpu_s: dict[str, float] = {}
         self._last_s = 0.0
         self._population: dict[str, Bytes] = {}
@@ -79,22 +80,15 @@ class Pollux(Policy):
         return self._plan(view, jobs, now, found.best, speedups)
 
     def remember(self) -> object:
-        state: Any = self._rng.bit_generator.state
         return {
-            "dice": [[int(word) for word in state["state"]["state"]], int(state["has_uint32"]), int(state["uinteger"])],
+            "dice": remembered(self._rng),
             "served_gpu_s": self._served_gpu_s,
             "last_s": self._last_s,
             "population": {job_id: _packed(rows) for job_id, rows in self._population.items()},
         }
 
     def restore(self, memory: Any) -> None:
-        words, has_uint32, uinteger = memory["dice"]
-        self._rng.bit_generator.state = {
-            "bit_generator": "SFC64",
-            "state": {"state": np.array(words, dtype=np.uint64)},
-            "has_uint32": int(has_uint32),
-            "uinteger": int(uinteger),
-        }
+        restore_dice(self._rng, memory["dice"])
         self._served_gpu_s = {job_id: float(gpu_s) for job_id, gpu_s in memory["served_gpu_s"].items()}
         self._last_s = float(memory["last_s"])
         # It may be as wide as more nodes than this one was made for: the next view has them all.
