@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuloom.live.store import Launch
 from tests.live.shop import Shop, interrupt, until
 
 pytestmark = [
@@ -35,14 +36,20 @@ def test_it_is_stopped_with_a_checkpoint_and_goes_on(shop: Shop, launcher: str) 
     (stopped,) = shop.events("JobStopped")
     assert "killed" not in stopped["cause"]
     assert (shop.store.checkpoint_dir("train") / "checkpoint.pt").exists()
-    at_the_stop = _step(shop)
+    at_the_stop, before = _step(shop), _launch(shop).number
     runner = shop.begin("whole-fifo", pace=1.0, up_s=60.0, grace_s=30.0)
-    until(lambda: len(list(shop.store.job_dir("train").glob("launches/*"))) > 1 and _step(shop) > 0, "it is back")
+    until(lambda: _launch(shop).number > before and _step(shop) > 0, "it is back")
     assert _step(shop) >= at_the_stop
     assert shop.finish(runner)["jobs"][0]["state"] == "completed"
     assert _step(shop) == STEPS
     assert shop.events("JobCrashed") == []
     shop.check_left_as_found()
+
+
+def _launch(shop: Shop) -> Launch:
+    launch = shop.store.last_launch("train")
+    assert launch is not None
+    return launch
 
 
 def _step(shop: Shop) -> int:

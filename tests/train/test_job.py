@@ -32,6 +32,17 @@ def test_the_last_report_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert told["at_unix_s"] > 0
 
 
+def test_a_report_that_cannot_be_written_costs_nothing_but_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "progress" / "in the way").mkdir(parents=True)
+    monkeypatch.setenv("GPULOOM_PROGRESS", str(tmp_path / "progress"))
+    train.report(1)
+    monkeypatch.setenv("GPULOOM_PROGRESS", str(tmp_path / "nowhere" / "progress"))
+    train.report(2)
+    assert [path.name for path in tmp_path.iterdir()] == ["progress"]
+
+
 def test_resuming_and_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GPULOOM_RESUME", "1")
     monkeypatch.setenv("GPULOOM_CHECKPOINT_DIR", str(tmp_path))

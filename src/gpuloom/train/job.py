@@ -24,8 +24,12 @@ def report(step: int, **metrics: float) -> None:
     times = {"at_unix_s": time.time(), "at_monotonic_s": time.monotonic()}
     line = json.dumps({"step": step, **times, **metrics})
     draft = Path(f"{told}.{os.getpid()}")
-    draft.write_text(line + "\n", encoding="utf-8")
-    draft.replace(told)
+    try:
+        draft.write_text(line + "\n", encoding="utf-8")
+        draft.replace(told)
+    except OSError:  # a full disk: to be heard is not worth the training
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
 def _say_that_it_was_asked() -> None:

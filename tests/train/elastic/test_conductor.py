@@ -18,7 +18,7 @@ def target(generation: int, names: str, batch: int | None = None) -> Target:
 class World:
     """Workers as the conductor's actions make them. A round trains if all its members are there."""
 
-    def __init__(self, names: str, seed: int = 0) -> None:
+    def __init__(self, names: str, seed: int = 0, samples: int = 1000) -> None:
         self.dice = random.Random(seed)
         self.conductor = Conductor(Settings(16, timeout_s=5.0), target(0, names))
         self.now = 0.0
@@ -30,6 +30,9 @@ class World:
         self.rounds: list[Message] = []
         self.parked_for: dict[int, int] = {}
         self.saved = -1
+        self.full = False
+        """The disk."""
+        self.samples = samples
         self.do(self.conductor.begin(0.0))
 
     def do(self, actions: list[Action]) -> None:
@@ -39,7 +42,7 @@ class World:
                     assert seat.device not in self.devices.values(), "two workers on a device"
                     self.devices[ident] = seat.device
                     self.steps[ident] = -1
-                    self.inbox.append((ident, {"say": "ready"}))
+                    self.inbox.append((ident, {"say": "ready", "samples": self.samples}))
                 case Tell(ident, message) if ident in self.devices:
                     self.told(ident, message)
                 case Kill(ident):
@@ -68,6 +71,8 @@ class World:
                 self.park(ident, failed=True)
             case "leave":
                 self.die(ident, clean=True)
+            case "save" if self.full:
+                self.inbox.append((ident, {"say": "unsaved", "why": "no space left"}))
             case "save":
                 self.saved = self.steps[ident]
                 self.inbox.append((ident, {"say": "saved"}))
@@ -188,6 +193,12 @@ def test_a_device_that_never_works_is_given_up() -> None:
     assert "B failed 3 times" in world.conductor.status(dict.fromkeys(world.devices, 1))["error"]
 
 
+def crash(world: World, ident: int, text: str) -> None:
+    message = {"say": "crash", "traceback": f"Traceback\nRuntimeError: {text}", "fatal": False}
+    world.do(world.conductor.heard(ident, message, world.now))
+    world.die(ident)
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_bug_ends_the_job_with_its_traceback(at_once: bool) -> None:
     world = World("AB")
@@ -195,9 +206,7 @@ def test_a_bug_ends_the_job_with_its_traceback(at_once: bool) -> None:
     for _ in range(9):
         for ident in list(world.conductor.ranks)[: None if at_once else 1]:
             if world.finish is None and ident in world.devices:
-                crash = {"say": "crash", "traceback": "Traceback\nRuntimeError: a bug", "fatal": False}
-                world.do(world.conductor.heard(ident, crash, world.now))
-                world.die(ident)
+                crash(world, ident, "a bug")
         world.inbox = deque(one for one in world.inbox if one[1].get("say") != "going")  # no step is ever done
         while world.finish is None and world.inbox and world.inbox[0][1].get("say") != "going":
             world.turn()
@@ -235,3 +244,84 @@ def test_whatever_happens_it_comes_to_what_is_wanted(seed: int) -> None:
     assert world.present() == "".join(sorted(names))
     assert world.conductor.status(dict.fromkeys(world.devices, 1))["done"]
     assert {world.steps[ident] >= 0 for ident in world.conductor.ranks} == {True}
+
+
+def test_a_bug_that_never_says_the_same_ends_the_job_too() -> None:
+    world = World("A")
+    for number in range(100):
+        while world.finish is None and world.inbox and world.inbox[0][1].get("say") != "going":
+            world.turn()
+        world.inbox.clear()  # no step is ever done
+        if world.finish is not None:
+            break
+        crash(world, world.conductor.ranks[0], f"at {number}")
+    assert world.finish is not None
+    assert world.finish.code == 1
+    assert "RuntimeError: at " in (world.finish.sentence or "")
+
+
+def test_a_lone_worker_that_says_nothing_is_killed_and_replaced() -> None:
+    world = World("A")
+    world.rest()
+    (alone,) = world.conductor.ranks
+    world.do(world.conductor.heard(alone, {"say": "at", "step": 7}, 40.0))
+    assert world.conductor.tick(89.0) == []
+    world.do(world.conductor.tick(91.0))
+    world.rest()
+    assert world.conductor.ranks != (alone,)
+    assert world.present() == "A"
+
+
+@pytest.mark.parametrize("names", ["A", "AB"])
+def test_who_hangs_cannot_keep_the_job_from_stopping(names: str) -> None:
+    world = World(names)
+    world.rest()
+    world.conductor.stop(world.now)  # who was told to park does not
+    hung = list(world.conductor.ranks)
+    world.inbox.clear()
+    assert world.conductor.tick(world.now + 4.9) == []
+    world.do(world.conductor.tick(world.now + 5.1))
+    assert not set(hung) & set(world.devices)
+    world.rest()
+    assert world.finish is not None
+    assert (world.finish.code, "without saving" in (world.finish.sentence or "")) == (1, True)
+
+
+def test_a_state_that_cannot_be_saved_is_told_by_the_exit_code() -> None:
+    world = World("AB")
+    world.rest()
+    world.full = True
+    world.do(world.conductor.stop(world.now))
+    world.rest()
+    assert world.finish is not None
+    assert world.finish.code == 1
+    assert "no space left" in (world.finish.sentence or "")
+    assert not world.devices
+
+
+def test_a_stop_before_the_first_step_has_nothing_to_save() -> None:
+    world = World("AB")
+    world.do(world.conductor.stop(world.now))
+    world.rest()
+    assert world.finish == Finish(0)
+
+
+def test_no_batch_is_larger_than_the_data_set() -> None:
+    world = World("A", samples=40)
+    world.rest()
+    world.do(world.conductor.resize(target(1, "AB", 64), world.now))
+    world.rest()
+    told = world.conductor.status(dict.fromkeys(world.devices, 1))
+    assert (told["batch"], told["done"], world.present()) == (40, True, "AB")
+
+
+def test_a_newcomer_that_was_sent_away_does_not_spoil_the_end() -> None:
+    conductor = Conductor(Settings(16), target(0, "A"))
+    conductor.begin(0.0)
+    conductor.heard(0, {"say": "ready", "samples": 100}, 0.0)
+    conductor.heard(0, {"say": "going", "round": 1, "step": 1, "pause_s": 0.0, "batch": 16}, 0.0)
+    conductor.resize(target(1, "AB"), 0.0)
+    assert Kill(1) in conductor.resize(target(2, "A"), 0.0)
+    conductor.heard(0, {"say": "parked", "round": 1, "step": 9, "failed": False, "ended": True}, 0.0)
+    assert conductor.died(1, "killed by SIGKILL", clean=False, now=0.0) == []
+    assert conductor.died(0, "exit code 0", clean=True, now=0.0) == [Finish(0)]

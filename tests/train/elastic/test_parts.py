@@ -63,6 +63,7 @@ def early(worker):
             break
 
 def main():
+    torch.randn(1000, 1000).exp().sum()  # with threads, which no worker has
     sgd, adam = torch.optim.SGD, torch.optim.Adam
     found = {
         "plain": train_with("plain", sgd, 8),
@@ -91,7 +92,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder: Path = tmp_path_factory.mktemp("parts")
     (folder / "program.py").write_text(PROGRAM)
     env = {name: value for name, value in os.environ.items() if not name.startswith("GPULOOM")}
-    env |= {"GPULOOM_CHECKPOINT_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
+    env |= {"GPULOOM_CHECKPOINT_DIR": str(folder), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "2"}
     done = subprocess.run(
         [sys.executable, "program.py"], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=120
     )

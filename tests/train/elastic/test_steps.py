@@ -1,5 +1,9 @@
 """The arithmetic of a step: who computes what, how noisy it is, how fast to learn. No processes, no PyTorch."""
 
+import contextlib
+import io
+import os
+import socket
 import subprocess
 import sys
 
@@ -12,6 +16,8 @@ from gpuloom.train.elastic.settings import ElasticError, Scaling, Settings, laun
 from gpuloom.train.elastic.steps.noise import Noise, estimate, gain
 from gpuloom.train.elastic.steps.sampler import batches_of, even, mixed, passes
 from gpuloom.train.elastic.steps.scaling import Ramp, chosen, factor
+from gpuloom.train.elastic.wire import Lines, Message
+from gpuloom.train.elastic.words import flush, tell
 
 counts = st.integers(1, 40)
 
@@ -84,6 +90,10 @@ def test_how_the_learning_rate_follows() -> None:
 def test_wrong_wishes_are_one_sentence() -> None:
     with pytest.raises(ElasticError, match="batch is 0"):
         Settings(0)
+    with pytest.raises(ElasticError, match="warmup_steps is -1"):
+        Settings(1, warmup_steps=-1)
+    with pytest.raises(ElasticError, match="scaling is 'cube'; one of auto, linear"):
+        Scaling("cube")
     with pytest.raises(ElasticError, match="MIG"):
         seats_from([{"device": "MIG-1"}, {"device": "MIG-2"}])
     with pytest.raises(ElasticError, match="twice"):
@@ -91,6 +101,10 @@ def test_wrong_wishes_are_one_sentence() -> None:
     for wrong in ({}, {"generation": 1}, {"generation": 1, "workers": [{"device": 3}]}):
         with pytest.raises(ElasticError):
             target_from(wrong)
+    for name, value in (("A", None), ("A", []), ("A", "b\0"), ("", "b"), ("A=", "b"), ("A", "\ud800"), ("A", True)):
+        with pytest.raises(ElasticError, match="env"):
+            seats_from([{"device": "a", "env": {name: value}}])
+    assert seats_from([{"device": "a", "env": {"A": 3}}])[0].env == (("A", "3"),)
     assert seats_from([{"device": "MIG-1"}])[0].device == "MIG-1"
     assert Settings(16, max_batch=64).allowed(100) == 64
 
@@ -111,6 +125,54 @@ def test_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPULOOM_WORKERS", "[")
     with pytest.raises(ElasticError, match="no JSON"):
         launch_target(None, ())
+
+
+def test_the_library_comes_without_a_gpu_and_without_the_scheduler() -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    program = (
+        "import sys; from gpuloom.train import elastic; elastic.run, elastic.Worker, elastic.sync_batch_norm;"
+        "print(sorted({name.split('.')[1] for name in sys.modules if name.startswith('gpuloom.')}))"
+    )
+    env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.strip() == "['train']"
+
+
+def test_the_last_words_of_the_dead_are_all_that_is_read() -> None:
+    ours, theirs = socket.socketpair()
+    held = theirs.dup()  # by a process that it had started
+    with ours, held:
+        theirs.sendall(b'{"say": "at"}\n{"say": "crash"}\n{"say": "cut o')
+        theirs.close()
+        assert [message["say"] for message in Lines(ours).last_words()] == ["at", "crash"]
+
+
+@pytest.mark.parametrize("rubbish", [b"[" * 50_000, b'{"a":' * 50_000, b"[1]", b"\xff", b"{"])
+def test_who_talks_rubbish_has_gone(rubbish: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        lines = Lines(ours)
+        found: list[Message] | None = []
+        ours.setblocking(False)
+        rest = rubbish + b"\n"
+        while rest and found is not None:
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[theirs.send(rest) :]
+            found = lines.receive()
+        while found == []:
+            found = lines.receive()
+        assert found is None
+
+
+def test_nobody_dies_of_closed_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stream in (None, closed):
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setattr(sys, "stderr", stream)
+        flush()
+        tell("to nobody")
 
 
 def test_the_client_comes_without_pytorch() -> None:

@@ -39,12 +39,20 @@ class Wish:
     """How long a step takes at least, so that there is time to interfere."""
     fail_at: int | None = None
     """The step at which a worker raises an exception."""
+    stumble_at: int | None = None
+    """The step at which a worker raises one, once in the life of the job."""
+    child: bool = False
+    """Whether each worker starts a process that outlives it, until there is enough."""
+    drop_last: bool = False
     fail_on: str | None = None
     """The device on which a worker raises one before it could train."""
     workers: int | None = None
     adam: bool = False
     finish_at: int | None = None
     resume: bool | None = None
+    seed: int = 0
+    nothing: bool = False
+    """Whether to return at once."""
 
 
 class Net(nn.Module):  # type: ignore[misc]
@@ -80,21 +88,37 @@ def checksum(model: Net, optimiser: Any) -> int:
     return found
 
 
+def start_child(folder: Path, enough: Path) -> None:
+    """It has whatever its worker has open."""
+    if os.fork() == 0:
+        (folder / f"child-{os.getpid()}").touch()
+        while not enough.exists():
+            time.sleep(0.02)
+        os._exit(0)
+
+
 def begin(wish: Wish, folder: Path) -> None:
     """An elastic job. Each worker's trace is a file of its own."""
 
     def train(worker: elastic.Worker) -> None:
+        if wish.nothing:
+            return
         if worker.seat.device == wish.fail_on:
             raise RuntimeError("this device is not to be used")
         inputs, wanted, model, optimiser = parts(wish)
         numbers = torch.utils.data.TensorDataset(inputs, wanted, torch.arange(wish.samples))
         job = worker.wrap(model, optimiser, numbers)
         enough = folder / "enough"  # whoever drives it has seen what it wanted
+        if wish.child:
+            start_child(folder, enough)
         with (folder / f"trace-{os.getpid()}").open("a", buffering=1) as trace:
             for given, goal, chosen in job.batches(epochs=wish.epochs):
                 began, step = time.monotonic(), job.step
                 if step == wish.fail_at:
                     raise RuntimeError("a bug in the training")
+                if step == wish.stumble_at and not (folder / "stumbled").exists():
+                    (folder / "stumbled").touch()
+                    raise RuntimeError("a stone in the way")
                 if step == wish.finish_at or (job.rank == 0 and enough.exists()):
                     job.finish()
                 batch, size, epoch, counts = job.batch, job.step_samples, job.epoch, job.counts
@@ -114,6 +138,7 @@ def begin(wish: Wish, folder: Path) -> None:
     elastic.run(
         train, batch=wish.batch, max_batch=64, max_local_batch=wish.max_local_batch, timeout_s=wish.timeout_s,
         checkpoint_s=wish.checkpoint_s, scaling="linear", workers=wish.workers, resume=wish.resume,
+        drop_last=wish.drop_last, seed=wish.seed,
     )  # fmt: skip
 
 

@@ -19,7 +19,9 @@ WARM_FAILURES = 3
 SAME_CRASHES = 3
 """Workers that may end with the same exception without any progress in between."""
 DEATHS = 12
-"""Workers that may be killed without any progress in between."""
+"""Workers that may be killed, or end with any exception, without any progress in between."""
+PATIENCE = 10
+"""Times the time-out: for a newcomer to be warm, for a state to be saved, for a round that says nothing at all."""
 
 
 @dataclass(slots=True)
@@ -34,6 +36,8 @@ class Conductor:
     step: int = 0
     pause_s: float | None = None
     error: str | None = None
+    samples: int | None = None
+    """Of the data set: told by whoever is ready, and no batch is larger."""
     _next: int = 0
     _asked: bool = False
     _broken: bool = False
@@ -41,6 +45,8 @@ class Conductor:
     _stopping: bool = False
     _saving: int | None = None
     _saved: bool = False
+    _unsaved: str | None = None
+    """Why the state could not be saved."""
     _over: bool = False
     _settled: bool = False
     _finished: Finish | None = None
@@ -50,6 +56,8 @@ class Conductor:
     _deaths: int = 0
     _furthest: int = 0
     _due: dict[int, float] = field(default_factory=dict)
+    _word_due: float | None = None
+    """When the round that trains should have said something, at the latest."""
 
     # --- events
 
@@ -66,8 +74,10 @@ class Conductor:
         return self._advance(now)
 
     def stop(self, now: float) -> list[Action]:
-        """Save and end."""
+        """Save and end. Who is in a step, or ends by itself, has the time-out to come out of it."""
         self._stopping = True
+        for member in [*self._in(Phase.TRAINING), *self._in(Phase.LEAVING)]:
+            self._due.setdefault(member.ident, now + self.settings.timeout_s)
         return self._advance(now)
 
     def heard(self, ident: int, message: Message, now: float) -> list[Action]:
@@ -77,17 +87,19 @@ class Conductor:
             return []
         match message["say"]:
             case "ready" if member.phase is Phase.WARMING:
-                member.phase = Phase.STANDBY
+                member.phase, self.samples = Phase.STANDBY, message.get("samples")
                 self._due.pop(ident, None)
             case "parked" if member.phase is Phase.TRAINING:
                 self._parked(member, message, now)
             case "going" if message["round"] == self.round and not self._broken:
                 self._going, self.pause_s, self.batch = True, message["pause_s"], message["batch"]
-                self._progressed(message["step"])
+                self._progressed(message["step"], now)
             case "at":
-                self._progressed(message["step"])
+                self._progressed(message["step"], now)
             case "saved":
                 self._saved = True
+            case "unsaved":
+                self._unsaved = message["why"]
             case "crash":
                 member.crash = message["traceback"]
                 if message["fatal"] and self._finished is None:
@@ -101,7 +113,8 @@ class Conductor:
         if member is None:
             return []
         if member.phase is Phase.LEAVING:
-            if self._over and not clean and self._finished is None:
+            # A newcomer that was sent away before the end may die after it, and is nobody's business.
+            if self._over and member.ended and not clean and self._finished is None:
                 self._finished = Finish(1, member.crash or f"a worker ended after training: {how}")
         elif member.phase in (Phase.WARMING, Phase.STANDBY):
             self._failed_to_warm(member, how)
@@ -112,6 +125,9 @@ class Conductor:
 
     def tick(self, now: float) -> list[Action]:
         """Time passes: who should have answered by now is killed, and its death is the next event."""
+        if self._word_due is not None and self._word_due <= now:
+            self._word_due = None
+            self._due |= {member.ident: now for member in self._in(Phase.TRAINING)}
         late = [ident for ident, due in self._due.items() if due <= now]
         for ident in late:
             del self._due[ident]
@@ -132,12 +148,12 @@ class Conductor:
     def _parked(self, member: Member, message: Message, now: float) -> None:
         member.phase, member.step, member.ended = Phase.PARKED, message["step"], message["ended"]
         self._due.pop(member.ident, None)
-        self._progressed(member.step)
+        self._progressed(member.step, now)
         if message["failed"] and message["round"] == self.round and not self._broken:
             self._break(now)
 
-    def _progressed(self, step: int) -> None:
-        self.step = max(step, 0)
+    def _progressed(self, step: int, now: float) -> None:
+        self.step, self._word_due = max(step, 0), now + PATIENCE * self.settings.timeout_s
         if step > self._furthest:  # not what is only done again after everybody has died
             self._furthest, self._deaths = step, 0
             self._crashes.clear()
@@ -165,15 +181,16 @@ class Conductor:
             self.error = f"a worker on {device} failed {WARM_FAILURES} times before it could train: {words}"
 
     def _fell(self, member: Member, how: str) -> None:
-        """Somebody in the group has died. The same again and again, without a step in between, is a bug."""
-        if member.crash is None:
-            self._deaths += 1
-            if self._deaths >= max(DEATHS, 3 * len(self.target.seats)):
-                self._finished = Finish(1, f"workers die again and again at step {self.step}: {how}")
-            return
-        self._crashes.append(member.crash.strip().splitlines()[-1])
-        if self._crashes.count(self._crashes[-1]) >= SAME_CRASHES:
-            self._finished = Finish(1, member.crash)
+        """Somebody in the group has died. That again and again, without a step in between, is a bug."""
+        self._deaths += 1
+        if self._deaths >= max(DEATHS, 3 * len(self.target.seats)):
+            self._finished = Finish(
+                1, f"workers die again and again before step {self._furthest + 1}: {member.crash or how}"
+            )
+        if member.crash is not None:
+            self._crashes.append(member.crash.strip().splitlines()[-1])
+            if self._crashes.count(self._crashes[-1]) >= SAME_CRASHES:
+                self._finished = Finish(1, member.crash)
 
     def _leave(self, member: Member, now: float) -> None:
         member.phase = Phase.LEAVING
@@ -190,7 +207,7 @@ class Conductor:
         if any(self._in(Phase.TRAINING)):
             actions += self._ask_to_park()
         elif not (parked := list(self._in(Phase.PARKED))):
-            actions += self._first_round()
+            actions += self._first_round(now)
         elif self._stopping:
             actions += self._save(parked, now)
         elif all(member.ended for member in parked) and len({member.step for member in parked}) == 1:
@@ -221,7 +238,7 @@ class Conductor:
         for seat in () if self._stopping else self._wanted():
             if seat.device not in taken:
                 self.members[self._next] = Member(self._next, seat)
-                self._due[self._next] = now + 10 * self.settings.timeout_s
+                self._due[self._next] = now + PATIENCE * self.settings.timeout_s
                 actions.append(Fork(self._next, seat))
                 self._next += 1
         return actions
@@ -241,23 +258,30 @@ class Conductor:
         return (bool(wanted) and wanted != present) or self._wish() != self.batch
 
     def _wish(self) -> int:
-        return self.settings.allowed(self.target.batch or self.batch or self.settings.batch)
+        wished = self.settings.allowed(self.target.batch or self.batch or self.settings.batch)
+        return min(wished, self.samples or wished)
 
-    def _first_round(self) -> list[Action]:
+    def _first_round(self, now: float) -> list[Action]:
         """Nobody has a state: at launch, or because all have died. All who can be there are waited for."""
         if self._stopping:
-            return [] if self.members else [Finish(0)]
+            return [] if self.members else [self._stopped()]
         if any(self._in(Phase.WARMING)) or any(self._in(Phase.LEAVING)):
             return []
         members = list(self._in(Phase.STANDBY))
         if not members:
             reason = next(iter(self._given_up.values()), "no worker is left")
             return [Finish(1, reason)]
-        return self._form(members)
+        return self._form(members, now)
+
+    def _stopped(self) -> Finish:
+        if self._saved or (self._furthest == 0 and self._unsaved is None):
+            return Finish(0)
+        why = self._unsaved or "no worker was left that had the state"
+        return Finish(1, f"stopped at step {self.step} without saving, only an earlier checkpoint may be there: {why}")
 
     def _save(self, parked: list[Member], now: float) -> list[Action]:
         """The newest state is saved by one who has it; if that one dies, by another. Then all leave."""
-        if self._saved:
+        if self._saved or self._unsaved is not None:
             for member in parked:
                 self._leave(member, now)
             return [Tell(member.ident, {"do": "leave"}) for member in parked]
@@ -265,6 +289,7 @@ class Conductor:
             return []
         best = max(parked, key=lambda member: member.step)
         self._saving = best.ident
+        self._due[best.ident] = now + PATIENCE * self.settings.timeout_s
         return [Tell(best.ident, {"do": "save"})]
 
     def _regroup(self, parked: list[Member], now: float) -> list[Action]:
@@ -284,18 +309,20 @@ class Conductor:
                 actions.append(Tell(member.ident, {"do": "leave"}))
         same = not (join or actions or self._broken) and len({member.step for member in stay}) == 1
         if same and len(stay) == len(self.ranks):
-            return self._go_on(stay)
-        return actions + self._form([*stay, *join])
+            return self._go_on(stay, now)
+        return actions + self._form([*stay, *join], now)
 
-    def _go_on(self, members: list[Member]) -> list[Action]:
+    def _go_on(self, members: list[Member], now: float) -> list[Action]:
         """The same group with another batch."""
+        self._word_due = now + PATIENCE * self.settings.timeout_s
         self._asked, self._going, self.batch = False, False, self._wish()
         for member in members:
             member.phase = Phase.TRAINING
         return [Tell(member.ident, {"do": "go", "batch": self.batch}) for member in members]
 
-    def _form(self, members: list[Member]) -> list[Action]:
+    def _form(self, members: list[Member], now: float) -> list[Action]:
         self.round += 1
+        self._word_due = now + PATIENCE * self.settings.timeout_s
         self._asked = self._broken = self._going = False
         self.ranks = tuple(member.ident for member in members)
         if self.target.batch is not None or self.batch:
@@ -325,7 +352,11 @@ class Conductor:
         return [*killed, *(Tell(member.ident, {"do": "finish"}) for member in parked)]
 
     def _wind_up(self) -> list[Action]:
-        return [] if self.members else [self._finished or Finish(0)]
+        if self.members:
+            return []
+        if self._unsaved is not None:
+            return [self._finished or Finish(1, f"training is over, but {self._unsaved}")]
+        return [self._finished or Finish(0)]
 
     def _settle(self) -> list[Action]:
         """Told once, when there is nothing left to be done about the target."""

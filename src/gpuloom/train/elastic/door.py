@@ -24,6 +24,8 @@ class Door:
         if not self._path:
             return
         path = Path(self._path)
+        if _somebody_listens(path):
+            raise ElasticError(f"GPULOOM_ELASTIC_SOCKET {path}: another job that runs listens there")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         mask = os.umask(0o177)
         try:
@@ -79,3 +81,17 @@ class Door:
             self._clients.remove(client)
             self._selector.unregister(client.sock)
             client.close()
+
+
+def _somebody_listens(path: Path) -> bool:
+    """Or would, if it were not so busy; a file that was left behind is nobody."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        try:
+            with short_name(path) as name:
+                sock.connect(name)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpuloom.train.elastic.actions import NO_STATE
+from gpuloom.train.elastic.checkpoint import UnsavedError, load, save
 from gpuloom.train.elastic.reports import report_progress
 from gpuloom.train.elastic.settings import ElasticError
-from gpuloom.train.elastic.state import Training, load, receive_state, save, send_state
+from gpuloom.train.elastic.state import Training, receive_state, send_state
 from gpuloom.train.elastic.steps.group import Group
 from gpuloom.train.elastic.steps.scaling import Ramp
 from gpuloom.train.elastic.steps.stepper import Stepper, Told
 from gpuloom.train.elastic.wire import Message
-from gpuloom.train.job import checkpoint_dir
+from gpuloom.train.elastic.words import tell
 
 if TYPE_CHECKING:
     from gpuloom.train.elastic.worker import Worker
@@ -101,6 +102,7 @@ class Job:
             if self._must_park():
                 self._park()
             else:
+                self._save_now_and_then()
                 yield from self._stepper.passes(self._present())
 
     def backward(self, loss: torch.Tensor, metric: float | None = None) -> bool:
@@ -136,8 +138,6 @@ class Job:
         if stepper.watch.due():
             self._control.say(say="at", step=at.step)
             report_progress(at, stepper.watch, self._told.loss, self._told.metric, group.size, *self._local())
-        if time.monotonic() - self._saved_at > self._settings.checkpoint_s:
-            self._save()
 
     def _local(self) -> tuple[int, int]:
         return self._stepper.local_samples, self._stepper.accumulation
@@ -152,7 +152,7 @@ class Job:
     def _join(self) -> None:
         """The first time: warm, wait to be called."""
         if self._group is None:
-            self._control.say(say="ready")
+            self._control.say(say="ready", samples=self._samples)
             self._obey()
             self._park_while_due()
 
@@ -178,8 +178,8 @@ class Job:
                     self._form(order)
                     return
                 case "save":
-                    self._save()
-                    self._control.say(say="saved")
+                    if self._save_or_say():
+                        self._control.say(say="saved")
                 case "finish":
                     self._ended = True
                     return
@@ -216,19 +216,42 @@ class Job:
 
     def _restore(self) -> None:
         """Nobody has a state: the checkpoint's, or the one that the model was built with."""
-        at = self._training.at
-        at.batch, at.samples = self._settings.allowed(self._settings.batch), self._samples
-        state = load(checkpoint_dir(), self._worker.launch, self._worker.resume)
+        at, initial = self._training.at, min(self._settings.batch, self._samples)
+        at.batch, at.initial, at.samples = self._settings.allowed(initial), initial, self._samples
+        at.seed = self._settings.seed
+        state = load(self._settings.checkpoint_dir, self._worker.launch, self._worker.resume)
         if state is not None:
             known = state["at"]["samples"]
             if known != self._samples:
                 raise ElasticError(f"the checkpoint is of a data set of {known} samples, not of {self._samples}")
+            state["at"].setdefault("seed", self._settings.seed)  # not in checkpoints of before
             self._training.put_back(state)
+            at = self._training.at = self._training.at.counted_in(initial)
+            at.batch = self._settings.allowed(min(at.batch, self._samples))
+            if at.finished:
+                tell(f"the training of this checkpoint was finished after step {at.step}: nothing is left to do")
         self._has_state = True
 
     def _save(self) -> None:
-        save(checkpoint_dir(), self._training.gather(), self._worker.launch)
         self._saved_at = time.monotonic()
+        save(self._settings.checkpoint_dir, self._training.gather(), self._worker.launch)
+
+    def _save_now_and_then(self) -> None:
+        """Between two steps, when the loop has done all that belongs to the last one."""
+        if self.rank == 0 and time.monotonic() - self._saved_at > self._settings.checkpoint_s:
+            try:
+                self._save()
+            except UnsavedError as error:
+                tell(f"{error} (training goes on; tried again in {self._settings.checkpoint_s:g} s)")
+
+    def _save_or_say(self) -> bool:
+        """For good: that it failed is told to the fork server, whose exit code says so."""
+        try:
+            self._save()
+        except UnsavedError as error:
+            self._control.say(say="unsaved", why=str(error))
+            return False
+        return True
 
     # --- the end
 
@@ -238,7 +261,7 @@ class Job:
             self._park(ended=True)
             self._park_while_due()
             if self._is_over() and self.rank == 0:
-                self._save()
+                self._save_or_say()
                 at, told = self._training.at, self._told
                 report_progress(at, self._stepper.watch, told.loss, told.metric, self.workers, *self._local())
         return self._is_over()
@@ -248,7 +271,9 @@ class Job:
 
     def returned(self) -> None:
         """The training function is done. If that is before the last epoch, all workers have to agree."""
-        if self._group is None or self._ended:
+        if self._group is None:
+            raise ElasticError("train() returned without a loop over job.epochs() or job.batches()")
+        if self._ended:
             return
         self._training.at.finished = True
         if not self._end() and not self._end():

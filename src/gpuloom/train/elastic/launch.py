@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING
 from gpuloom.train.elastic.conductor import Conductor
 from gpuloom.train.elastic.server import Server
 from gpuloom.train.elastic.settings import ElasticError, Scaling, Settings, launch_target
+from gpuloom.train.elastic.words import tell
+from gpuloom.train.job import checkpoint_dir as told_checkpoint_dir
 from gpuloom.train.job import resuming
 
 if TYPE_CHECKING:
@@ -33,29 +36,26 @@ def run(
     drop_last: bool = False,
     timeout_s: float = 60.0,
     checkpoint_s: float = 300.0,
+    checkpoint_dir: Path | str | None = None,
     resume: bool | None = None,
     address: str = "127.0.0.1",
 ) -> None:
     """Train with as many workers as are wanted at any time. Returns when training is over; exits if it was stopped."""
-    settings = Settings(
-        batch,
-        max_batch,
-        max_local_batch,
-        seed,
-        Scaling(scaling),
-        warmup_steps,
-        drop_last,
-        timeout_s,
-        checkpoint_s,
-        address,
-    )
     import_what_workers_need()
     check_that_it_can_fork()
+    settings = Settings(
+        batch, max_batch, max_local_batch, seed=seed, scaling=Scaling(scaling), warmup_steps=warmup_steps,
+        drop_last=drop_last, timeout_s=timeout_s, checkpoint_s=checkpoint_s,
+        checkpoint_dir=checkpoint_place(checkpoint_dir), one_thread=threads_were_used(), address=address,
+    )  # fmt: skip
+    from gpuloom.train.elastic.checkpoint import prepare
+
+    prepare(settings.checkpoint_dir)
     target = launch_target(workers, () if os.environ.get("GPULOOM_WORKERS") else visible_devices())
     server = Server(train, settings, Conductor(settings, target), resuming() if resume is None else resume)
     finish = server.serve()
     if finish.sentence:
-        print(finish.sentence.rstrip(), file=sys.stderr)
+        tell(finish.sentence)
     if finish.code or server.stopped:
         sys.exit(finish.code or (INTERRUPTED if server.interrupted else 0))
 
@@ -77,6 +77,34 @@ def check_that_it_can_fork() -> None:
         raise ElasticError(
             "a thread was started before elastic.run: start it in the training function, workers are forks"
         )
+
+
+def threads_were_used() -> bool:
+    """Whether native threads were started that a fork leaves behind, and that PyTorch would wait for in a worker.
+
+    OpenMP's are such. Others (OpenBLAS's) know of forks and are gone after one, so there is one before they are
+    counted; a thread that has ended is still seen for a moment.
+    """
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ or torch.get_num_threads() == 1:
+        return False  # workers compute with one thread anyway
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    until = time.monotonic() + 0.2
+    while len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 (numbers, not paths)
+        if time.monotonic() > until:
+            tell("PyTorch used threads before elastic.run, and they do not survive a fork: workers compute with one")
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def checkpoint_place(given: Path | str | None) -> Path:
+    """Where gpuloom says; outside of it as given, or the working directory."""
+    told = told_checkpoint_dir()
+    return Path(given) if given is not None and not os.environ.get("GPULOOM_CHECKPOINT_DIR") else told
 
 
 def visible_devices() -> tuple[str, ...]:

@@ -11,8 +11,9 @@ import secrets
 import selectors
 import signal
 import socket
-import sys
 import time
+import traceback
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from gpuloom.train.elastic.conductor import Conductor
 from gpuloom.train.elastic.door import Door
 from gpuloom.train.elastic.settings import ElasticError, Seat, Settings, target_from
 from gpuloom.train.elastic.wire import Lines, Message
+from gpuloom.train.elastic.words import flush, tell
 from gpuloom.train.job import on_stop
 
 if TYPE_CHECKING:
@@ -36,10 +38,12 @@ class Child:
     """A worker as the server sees it."""
 
     ident: int
+    seat: Seat
     pid: int
     pidfd: int
     lines: Lines
     stopped_s: float = 0.0
+    crash: str | None = None
 
 
 class Server:
@@ -59,13 +63,15 @@ class Server:
     # --- the loop
 
     def serve(self) -> Finish:
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
         waker, wakes = socket.socketpair()
         for end in (waker, wakes):
             end.setblocking(False)
         woken = signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
         on_stop(self._asked_to_stop)
-        signal.signal(signal.SIGINT, lambda *_: self._asked_to_stop(interrupted=True))
+        for number in (signal.SIGINT, signal.SIGHUP):
+            if number == signal.SIGINT or handlers[number] is not signal.SIG_IGN:  # which is nohup's
+                signal.signal(number, lambda *_: self._asked_to_stop(interrupted=True))
         self._selector.register(waker, selectors.EVENT_READ, lambda: waker.recv(64))
         try:
             self._door.open()
@@ -77,6 +83,8 @@ class Server:
             signal.set_wakeup_fd(woken)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+            waker.close()
+            wakes.close()
         assert self._finish is not None
         return self._finish
 
@@ -85,7 +93,8 @@ class Server:
         while self._finish is None:
             began = time.monotonic()
             for key, _ in self._selector.select(TICK_S):
-                if self._finish is None and key.fileobj in self._selector.get_map():
+                # What was heard before it in this round may have closed it.
+                if self._finish is None and self._selector.get_map().get(key.fd) is key:
                     key.data()
             if self.stopped and not told:
                 told = True
@@ -100,10 +109,12 @@ class Server:
         self.stopped, self.interrupted = True, self.interrupted or interrupted
 
     def _do(self, actions: list[Action]) -> None:
-        for action in actions:
+        waiting = deque(actions)
+        while waiting and self._finish is None:
+            action = waiting.popleft()
             match action:
                 case Fork(ident, seat):
-                    self._fork(ident, seat)
+                    waiting += self._fork(ident, seat)
                 case Tell(ident, message):
                     if message["do"] == "form":
                         message = {**message, "store": [self._settings.address, self._store_port]}
@@ -115,7 +126,6 @@ class Server:
                     self._door.answer_all(self._status())
                 case Finish():
                     self._finish = action
-                    return
 
     def _asked(self, client: Lines, message: Message) -> None:
         """Somebody at the door. The answer is what is now; that a target is reached is told to all, later."""
@@ -139,23 +149,44 @@ class Server:
 
     # --- workers
 
-    def _fork(self, ident: int, seat: Seat) -> None:
-        ours, theirs = socket.socketpair()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        pid = os.fork()
-        if pid == 0:
-            ours.close()
-            self._forget_all()
-            from gpuloom.train.elastic.worker import work
-
-            work(self._train, self._settings, seat, Lines(theirs), self._launch, self._resume)
-        theirs.close()
-        ours.setblocking(False)
-        child = Child(ident, pid, os.pidfd_open(pid), Lines(ours))
+    def _fork(self, ident: int, seat: Seat) -> list[Action]:
+        """A worker. Where the kernel has none to give, it is one that died at once: the others go on."""
+        try:
+            pid, ours = self._forked(seat)
+        except OSError as error:  # too many processes, or open files
+            return self._conductor.died(ident, f"no process for it: {error.strerror}", False, self._awake_s)
+        child = Child(ident, seat, pid, os.pidfd_open(pid), Lines(ours))
         self._children[ident] = child
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._hear(child))
         self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._bury(child))
+        return []
+
+    def _forked(self, seat: Seat) -> tuple[int, socket.socket]:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        flush()
+        with theirs:
+            try:
+                pid = os.fork()
+            except OSError:
+                ours.close()
+                raise
+            if pid == 0:
+                ours.close()
+                self._be_a_worker(seat, theirs)
+        return pid, ours
+
+    def _be_a_worker(self, seat: Seat, line: socket.socket) -> None:
+        """In a fork. Never returns: whatever happens must not unwind into what the server was doing."""
+        try:
+            self._forget_all()
+            from gpuloom.train.elastic.worker import work
+
+            work(self._train, self._settings, seat, Lines(line), self._launch, self._resume)
+        except BaseException:
+            tell(traceback.format_exc())
+        finally:
+            os._exit(1)
 
     def _forget_all(self) -> None:
         """In a fork: what belongs to the server, so that nobody holds a line open but its two ends."""
@@ -172,21 +203,26 @@ class Server:
             self._selector.unregister(child.lines.sock)
             return
         for message in messages:
+            self._heard(child, message)
+
+    def _heard(self, child: Child, message: Message) -> None:
+        if message["say"] == "crash":
+            child.crash = message["traceback"]
+        if self._finish is None:
             self._do(self._conductor.heard(child.ident, message, self._awake_s))
 
     def _bury(self, child: Child) -> None:
         """Its last words first, then its death."""
-        while child.lines.sock in self._selector.get_map():
-            before = self._selector.get_map().get(child.lines.sock)
-            self._hear(child)
-            if before is None or self._finish is not None:
-                break
+        for message in child.lines.last_words():
+            self._heard(child, message)
         status = os.waitpid(child.pid, 0)[1]
         self._release(child)
         code = os.waitstatus_to_exitcode(status)
         how = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
         if self._finish is None:
             self._do(self._conductor.died(child.ident, how, code == 0, self._awake_s))
+        if self._finish is None and child.crash is not None:
+            tell(f"the worker on {child.seat.device} ended with an exception:\n{child.crash}")
 
     def _release(self, child: Child) -> None:
         with contextlib.suppress(KeyError):
@@ -211,7 +247,11 @@ class Server:
 
     def _start_store(self) -> None:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.bind((self._settings.address, 0))
+        try:
+            listener.bind((self._settings.address, 0))
+        except OSError as error:
+            listener.close()
+            raise ElasticError(f"address {self._settings.address}: {error.strerror or error}") from None
         listener.listen(128)
         self._store_port = listener.getsockname()[1]
         alive, kept = socket.socketpair()
@@ -241,7 +281,8 @@ class Server:
             self._release(child)
         if self._store_pid:
             self._selector.unregister(self._store_line)
-            self._store_line.close()  # it ends when this line does
+            self._store_line.close()
+            os.kill(self._store_pid, signal.SIGKILL)  # it would end with its line, if nobody has stopped it
             os.waitpid(self._store_pid, 0)
         self._door.close()
         self._selector.close()
@@ -251,7 +292,7 @@ def _keep_store(
     listener: socket.socket, alive: socket.socket, address: str, port: int, forget_all: Callable[[], None]
 ) -> None:
     """The store's process: until the fork server's end of `alive` is closed. Never returns."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     forget_all()
     try:

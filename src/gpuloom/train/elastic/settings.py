@@ -5,7 +5,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 MIG = "MIG-"
 
@@ -14,7 +15,13 @@ class ElasticError(Exception):
     """Something the user gave is wrong: one sentence. (Jobs import this without gpuloom.errors.)"""
 
 
-class Scaling(StrEnum):
+class Choice(StrEnum):
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise ElasticError(f"{cls.__name__.lower()} is {value!r}; one of {', '.join(cls)} is needed")
+
+
+class Scaling(Choice):
     """How the learning rate follows the batch."""
 
     AUTO = "auto"
@@ -26,7 +33,7 @@ class Scaling(StrEnum):
     NONE = "none"
 
 
-class Every(StrEnum):
+class Every(Choice):
     """When a learning rate scheduler takes a step of its own."""
 
     EPOCH = "epoch"
@@ -48,6 +55,9 @@ class Settings:
     drop_last: bool = False
     timeout_s: float = 60.0
     checkpoint_s: float = 300.0
+    checkpoint_dir: Path = Path()
+    one_thread: bool = False
+    """Whether PyTorch must not use several threads in a worker, whatever the environment says."""
     address: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
@@ -55,6 +65,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ElasticError(f"{name} is {value}; at least 1 is needed")
+        if self.warmup_steps < 0:
+            raise ElasticError(f"warmup_steps is {self.warmup_steps}; at least 0 is needed")
         for name in ("timeout_s", "checkpoint_s"):
             if getattr(self, name) <= 0:
                 raise ElasticError(f"{name} is {getattr(self, name)}; it must be positive")
@@ -98,7 +110,21 @@ def _seat(row: Any) -> Seat:
     env = row.get("env") or {} if isinstance(row, dict) else None
     if not isinstance(row, dict) or not isinstance(row.get("device"), str) or not isinstance(env, dict):
         raise ElasticError('workers: each is {"device": "…", "env": {"NAME": "value"}}')
-    return Seat(row["device"], tuple((str(name), str(value)) for name, value in env.items()))
+    return Seat(row["device"], tuple(_variable(row["device"], name, value) for name, value in env.items()))
+
+
+def _variable(device: str, name: str, value: Any) -> tuple[str, str]:
+    """One that the kernel would take: it would be too late to find out in a worker."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ElasticError(f"workers: env {name} of {device} is {value!r}; text or a number is needed")
+    text = str(value)
+    try:
+        whole = os.fsencode(name + text)
+    except UnicodeEncodeError:
+        whole = b"\0"
+    if not name or "=" in name or b"\0" in whole:
+        raise ElasticError(f"workers: env {name!r} of {device} is no variable of an environment")
+    return name, text
 
 
 def target_from(message: Mapping[str, Any]) -> Target:
@@ -120,7 +146,7 @@ def launch_target(workers: int | None, visible: tuple[str, ...]) -> Target:
     if told:
         try:
             seats = seats_from(json.loads(told))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ElasticError(f"GPULOOM_WORKERS is no JSON: {error}") from None
     elif visible:
         if workers is not None and workers > len(visible):

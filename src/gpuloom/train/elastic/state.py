@@ -1,22 +1,19 @@
-"""All that a training is: gathered, sent to newcomers, written to disk, put back. Does not know who is in the group."""
+"""All that a training is: gathered, sent to newcomers, put back. Does not know who is in the group."""
 
-import contextlib
 import math
-import os
 import pickle
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from gpuloom.train.elastic.settings import ElasticError
 from gpuloom.train.elastic.steps.group import Group
 from gpuloom.train.elastic.steps.noise import Noise
 from gpuloom.train.elastic.steps.scaling import Ramp
 
-FILE = "elastic.pt"
 CHUNK_BYTES = 64 << 20
 
 
@@ -29,6 +26,8 @@ class At:
     position: int = 0
     """Samples of this epoch's permutation that have been visited."""
     batch: int = 0
+    initial: int = 0
+    """The batch that the learning rate was chosen for and progress is counted in; 0 in checkpoints of before."""
     visited: int = 0
     """Samples since the beginning."""
     progress: float = 0.0
@@ -38,6 +37,8 @@ class At:
     finished: bool = False
     samples: int = 0
     """The length of the data set."""
+    seed: int = 0
+    """Of the permutations: an epoch that was begun with one goes on with it."""
     stepped_at: float = 0.0
     """Monotonic time of the last step, to know how long a change took."""
     ramp: Ramp = field(default_factory=Ramp)
@@ -46,6 +47,16 @@ class At:
     @classmethod
     def read(cls, kept: dict[str, Any]) -> "At":
         return cls(**{**kept, "ramp": Ramp(**kept["ramp"]), "noise": Noise(**kept["noise"])})
+
+    def counted_in(self, initial: int) -> "At":
+        """The same in units of another initial batch, which is also the batch to go on with."""
+        if self.initial in (0, initial):
+            return replace(self, initial=initial)
+        by, noise = self.initial / initial, self.noise
+        return replace(
+            self, initial=initial, batch=initial, progress=self.progress * by, factor=1.0, ramp=Ramp(),
+            noise=replace(noise, var_sum=noise.var_sum * by),
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -56,26 +67,79 @@ class Training:
     optimiser: Any
     scheduler: Any = None
     scaler: Any = None
+    own: Any = None
+    """Whatever else the user wants to be sent and saved."""
     at: At = field(default_factory=At)
+
+    def trained(self) -> list[torch.Tensor]:
+        """The optimiser's parameters, as they are now."""
+        return [one for group in self.optimiser.param_groups for one in group["params"]]
 
     def gather(self) -> dict[str, Any]:
         """References, no copies. Buffers that a state dict leaves out are in it too."""
         others = {name: part.state_dict() for name, part in self._others()}
-        tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        model = {name: tensor.detach() for name, tensor in tensors.items()}
-        return {"model": model, **others, "at": asdict(self.at)}
+        model = {name: tensor.detach() for name, tensor in self._tensors().items()}
+        frozen = [name for name, one in self.model.named_parameters() if not one.requires_grad]
+        return {
+            "model": model, "frozen": frozen, "groups": self.groups(), "kind": self._kind(), **others,
+            "at": asdict(self.at),
+        }  # fmt: skip
 
     def put_back(self, state: dict[str, Any]) -> None:
-        tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        self._check_the_model(state["model"])
         with torch.no_grad():
-            for name, tensor in tensors.items():
+            for name, tensor in self._tensors().items():
                 tensor.copy_(state["model"][name])
+        self._freeze(state.get("frozen"))
+        self._add_groups(state.get("groups", []))
+        self._check_the_optimiser(state)
         for name, part in self._others():
-            part.load_state_dict(state[name])
+            if name in state:  # a checkpoint may be of before this part was wrapped
+                part.load_state_dict(state[name])
         self.at = At.read(state["at"])
 
+    def groups(self) -> list[list[str]]:
+        """What the optimiser trains, by the model's names."""
+        names = {id(one): name for name, one in self.model.named_parameters()}
+        if any(id(one) not in names for one in self.trained()):
+            raise ElasticError("the optimiser has a parameter that is no part of the model: wrap one that has them all")
+        return [[names[id(one)] for one in group["params"]] for group in self.optimiser.param_groups]
+
+    def _kind(self) -> str:
+        return type(self.optimiser).__name__
+
+    def _check_the_model(self, kept: dict[str, torch.Tensor]) -> None:
+        """A copy would do with less than the same shape: one row becomes many."""
+        for name, tensor in self._tensors().items():
+            if name not in kept:
+                raise ElasticError(f"the state is of another model: it has no {name}")
+            if kept[name].shape != tensor.shape:
+                was, now = tuple(kept[name].shape), tuple(tensor.shape)
+                raise ElasticError(f"the state is of another model: {name} has the shape {was} there, and {now} here")
+
+    def _check_the_optimiser(self, state: dict[str, Any]) -> None:
+        """It keeps its state by number, so another parameter of the same shape would be given it."""
+        if state.get("kind", self._kind()) != self._kind():
+            raise ElasticError(f"the state is of another optimiser: {state['kind']}, not {self._kind()}")
+        if state.get("groups", self.groups()) != self.groups():
+            raise ElasticError("the state is of an optimiser of other parameters, or has them in another order")
+
+    def _freeze(self, frozen: list[str] | None) -> None:
+        if frozen is not None:  # as in checkpoints of before
+            for name, one in self.model.named_parameters():
+                one.requires_grad_(name not in frozen)
+
+    def _add_groups(self, groups: list[list[str]]) -> None:
+        """Those that the others have added since they wrapped theirs; how each is trained comes with its state."""
+        named = dict(self.model.named_parameters())
+        for names in groups[len(self.optimiser.param_groups) :]:
+            self.optimiser.add_param_group({"params": [named[name] for name in names]})
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+
     def _others(self) -> list[tuple[str, Any]]:
-        named = {"optimiser": self.optimiser, "scheduler": self.scheduler, "scaler": self.scaler}
+        named = {"optimiser": self.optimiser, "scheduler": self.scheduler, "scaler": self.scaler, "own": self.own}
         return [(name, part) for name, part in named.items() if part is not None]
 
 
@@ -92,23 +156,27 @@ class _Hole:
         return math.prod(self.shape) * self.dtype.itemsize  # type: ignore[no-any-return]
 
 
-def _walk(value: Any, each: Callable[[Any], Any]) -> Any:
+def walk(value: Any, each: Callable[[Any], Any]) -> Any:
+    """The same with `each` of what is no list, tuple or dictionary."""
     if isinstance(value, dict):
-        return {key: _walk(one, each) for key, one in value.items()}
+        return {key: walk(one, each) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_walk(one, each) for one in value)
-    return each(value) if isinstance(value, torch.Tensor | _Hole) else value
+        parts = [walk(one, each) for one in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return each(value)
 
 
 def send_state(group: Group, state: dict[str, Any], lacking: list[int]) -> None:
     """To those who lack it, and to nobody else: first the form with holes, then what belongs there."""
     tensors: list[torch.Tensor] = []
 
-    def cut(tensor: torch.Tensor) -> _Hole:
+    def cut(tensor: Any) -> Any:
+        if not isinstance(tensor, torch.Tensor):
+            return tensor
         tensors.append(tensor.detach())
         return _Hole(tuple(tensor.shape), tensor.dtype, tensor.device.type)
 
-    form = pickle.dumps(_walk(state, cut))
+    form = pickle.dumps(walk(state, cut))
     head = torch.frombuffer(bytearray(form), dtype=torch.uint8).to(group.device)
     _to_all(group, torch.tensor([len(form)], device=group.device), lacking)
     _to_all(group, head, lacking)
@@ -147,11 +215,12 @@ def receive_state(group: Group, source: int) -> dict[str, Any] | None:
 
     holes: list[_Hole] = []
 
-    def note(hole: _Hole) -> _Hole:
-        holes.append(hole)
+    def note(hole: Any) -> Any:
+        if isinstance(hole, _Hole):
+            holes.append(hole)
         return hole
 
-    skeleton = _walk(pickle.loads(form.cpu().numpy().tobytes()), note)
+    skeleton = walk(pickle.loads(form.cpu().numpy().tobytes()), note)
     filled: dict[int, torch.Tensor] = {}
     for chunk in _chunks([(hole.dtype, hole.nbytes) for hole in holes]):
         sizes = [math.prod(holes[number].shape) for number in chunk]
@@ -159,39 +228,10 @@ def receive_state(group: Group, source: int) -> dict[str, Any] | None:
         for number, part in zip(chunk, _received(group, empty, source).split(sizes), strict=True):
             filled[number] = part.view(holes[number].shape).to(holes[number].device, copy=True)
     numbers = iter(range(len(holes)))
-    state: dict[str, Any] = _walk(skeleton, lambda _: filled[next(numbers)])
+    state: dict[str, Any] = walk(skeleton, lambda one: filled[next(numbers)] if isinstance(one, _Hole) else one)
     return state if group.works() else None
 
 
 def _received(group: Group, tensor: torch.Tensor, source: int) -> torch.Tensor:
     group.wait(group.receive(tensor, source))
     return tensor
-
-
-def save(folder: Path, state: dict[str, Any], launch: str) -> None:
-    """Whole or not at all: a draft, on disk, renamed."""
-    draft = folder / f"{FILE}.{os.getpid()}"
-    try:
-        with draft.open("wb") as file:
-            torch.save({**state, "launch": launch}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(folder / FILE)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-def load(folder: Path, launch: str, resume: bool) -> dict[str, Any] | None:
-    """The checkpoint, if there is one of this launch, or any if it is to be resumed."""
-    path = folder / FILE
-    if not path.exists():
-        return None
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return state if resume or state.pop("launch", None) == launch else None

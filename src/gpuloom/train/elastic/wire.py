@@ -31,12 +31,22 @@ class Lines:
             return []
         except OSError:
             return None
+        return self._completed_by(data)
+
+    def last_words(self) -> Iterator[Message]:
+        """Of one who has died: what lies there, and no more. A process that it started may hold its end for ever."""
+        self.sock.setblocking(False)
+        with contextlib.suppress(OSError):  # to wait would be one
+            while (messages := self._completed_by(self.sock.recv(1 << 16))) is not None:
+                yield from messages
+
+    def _completed_by(self, data: bytes) -> list[Message] | None:
         if not data:
             return None
         *lines, self._rest = (self._rest + data).split(b"\n")
         try:
             return None if len(self._rest) > LONGEST else list(_objects(lines))
-        except ValueError:
+        except (ValueError, RecursionError):  # the second for lists in lists in lists
             return None
 
     def send(self, message: Mapping[str, Any]) -> bool:

@@ -1,10 +1,8 @@
 """A worker's process: what the fork server leaves in it, how it talks to the server, and what `train` is given."""
 
-import contextlib
 import os
 import queue
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -14,13 +12,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from gpuloom.train.elastic.checkpoint import check_that_it_can_be_read
 from gpuloom.train.elastic.job import Job, Leave
 from gpuloom.train.elastic.settings import ElasticError, Every, Seat, Settings
 from gpuloom.train.elastic.state import Training
 from gpuloom.train.elastic.steps.group import Group
-from gpuloom.train.elastic.steps.samples import fetcher
+from gpuloom.train.elastic.steps.samples import fetcher, length
 from gpuloom.train.elastic.steps.stepper import Options, Stepper
 from gpuloom.train.elastic.wire import Lines, Message
+from gpuloom.train.elastic.words import flush
 
 REFUSED = {
     "OptimizedModule": "torch.compile: wrap the plain model, and call the compiled one in your loop if you must",
@@ -95,19 +95,27 @@ class Worker:
         scheduler: Any = None,
         scheduler_every: Every | str = Every.EPOCH,
         scaler: Any = None,
+        state: Any = None,
         clip_norm: float | None = None,
         fetch: Callable[[torch.Tensor], Any] | None = None,
         measure_noise: bool = True,
     ) -> Job:
-        """The training as it changes its size. `fetch` turns indices into samples; by default they are collated."""
+        """The training as it changes its size. `fetch` turns indices into samples; by default they are collated.
+
+        `state` is whatever else belongs to it, with `state_dict` and `load_state_dict`.
+        """
         refuse(model)
+        refuse_optimiser(optimiser)
+        refuse_scheduler(scheduler)
+        refuse_state(state)
         if self.job is not None:
             raise ElasticError("wrap was called twice; a worker has one job")
-        training = Training(model, optimiser, scheduler, scaler)
+        training, samples = Training(model, optimiser, scheduler, scaler, state), length(dataset)
+        training.groups()  # refuses parameters that are not the model's
         options = Options(Every(scheduler_every), clip_norm, measure_noise)
         fetch = fetch or fetcher(dataset, self.device)
-        stepper = Stepper(training, self.settings, options, len(dataset), fetch, self.device)
-        self.job = Job(self, training, stepper, len(dataset))
+        stepper = Stepper(training, self.settings, options, samples, fetch, self.device)
+        self.job = Job(self, training, stepper, samples)
         return self.job
 
 
@@ -119,23 +127,55 @@ def refuse(model: nn.Module) -> None:
                 raise ElasticError(f"{REFUSED[kind.__name__]} ({kind.__name__})")
 
 
+def refuse_optimiser(optimiser: Any) -> None:
+    if isinstance(optimiser, torch.optim.LBFGS):
+        raise ElasticError("LBFGS: it computes the loss itself, several times in a step; here a step computes it once")
+
+
+def refuse_scheduler(scheduler: Any) -> None:
+    if any(kind.__name__ == "ReduceLROnPlateau" for kind in type(scheduler).__mro__):
+        raise ElasticError(
+            "ReduceLROnPlateau: the job cannot know its figure; pass it as state= and call its step(figure) yourself,"
+            " with the same figure on all workers"
+        )
+
+
+def refuse_state(state: Any) -> None:
+    """What cannot be sent and saved."""
+    if state is None:
+        return
+    if not (hasattr(state, "state_dict") and hasattr(state, "load_state_dict")):
+        raise ElasticError(f"state: {type(state).__name__} has no state_dict() and load_state_dict(kept)")
+    check_that_it_can_be_read(state.state_dict())
+
+
+def leave_signals_to_the_server() -> None:
+    """It hears them and decides. Not ignored, but not acted on: whatever this worker starts hears them as usual."""
+    usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which is nohup's
+        usual[signal.SIGHUP] = signal.SIG_DFL
+    for number in usual:
+        signal.signal(number, lambda *_: None)
+    os.register_at_fork(after_in_child=lambda: [signal.signal(number, how) for number, how in usual.items()])
+
+
 def work(
     train: Callable[[Worker], None], settings: Settings, seat: Seat, lines: Lines, launch: str, resume: bool
 ) -> None:
     """The whole life of a worker, after the fork. Never returns."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # the fork server hears them and decides
-    os.environ.update(dict(seat.env))
+    leave_signals_to_the_server()
     control = Control(lines)
     code = 0
     worker: Worker | None = None
     try:
-        if "OMP_NUM_THREADS" not in os.environ:
+        os.environ.update(dict(seat.env))
+        if "OMP_NUM_THREADS" not in os.environ or settings.one_thread:
             torch.set_num_threads(1)  # as torchrun does: several workers share this machine's cores
         worker = Worker(device_of(seat), settings, seat, control, launch, resume)
         train(worker)
-        if worker.job is not None:
-            worker.job.returned()
+        if worker.job is None:
+            raise ElasticError("train() returned without worker.wrap(model, optimiser, dataset)")
+        worker.job.returned()
     except Leave:
         pass
     except SystemExit as error:
@@ -144,9 +184,7 @@ def work(
         fatal = isinstance(error, ElasticError)
         control.say(say="crash", traceback=str(error) if fatal else traceback.format_exc(), fatal=fatal)
         code = 1
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
+    flush()
     os._exit(code)
 
 

@@ -4,6 +4,7 @@ A step that fails leaves no trace: nothing is applied before every gradient has 
 left in batch norms is put back. What is random in a pass depends on the seed, the step, the pass and the rank alone.
 """
 
+import math
 import random
 import sys
 import time
@@ -20,7 +21,7 @@ from gpuloom.train.elastic.state import Training
 from gpuloom.train.elastic.steps.batchnorm import Here, differing_figures, running_figures
 from gpuloom.train.elastic.steps.group import Group
 from gpuloom.train.elastic.steps.noise import estimate, gain
-from gpuloom.train.elastic.steps.reducer import Reducer, Step, Sums
+from gpuloom.train.elastic.steps.reducer import Reducer, Step, Sums, squared
 from gpuloom.train.elastic.steps.sampler import Pass, mixed, passes, permutation, step_end
 from gpuloom.train.elastic.steps.scaling import chosen, factor
 
@@ -57,10 +58,11 @@ class Stepper:
         self._training, self._settings, self._options = training, settings, options
         self._samples, self._fetch, self._device = samples, fetch, device
         self._scaling = chosen(settings.scaling, type(training.optimiser).__name__)
-        self._reducer = Reducer([one for group in training.optimiser.param_groups for one in group["params"]])
+        self._reducer = Reducer(training.trained())
         self._figures = differing_figures(training.model)
         self._before: list[torch.Tensor] = []
-        self._last_gradient: list[torch.Tensor] | None = None
+        self._last_gradient: tuple[int, list[torch.Tensor]] | None = None
+        """Of a lone worker: over how many samples, and what it was."""
         self._pass: Pass | None = None
         self._left = 0
         self._loss = self._metric = 0.0
@@ -88,7 +90,7 @@ class Stepper:
         self.accumulation, self.local_samples = len(parts), sum(part.samples for part in parts)
         self._loss = self._metric = 0.0
         self._before = [buffer.clone() for buffer in running_figures(self._training.model)]
-        order = permutation(self._samples, self._settings.seed, at.epoch)
+        order = permutation(self._samples, at.seed, at.epoch)
         step, self.begun_at = at.step, time.monotonic()
         self.watch.begin()
         for number, part in enumerate(parts):
@@ -111,10 +113,15 @@ class Stepper:
         part = self._pass
         if part is None:
             raise ElasticError("job.backward was called twice for the same samples, or outside job.batches")
+        if loss.numel() != 1:
+            raise ElasticError(
+                f"job.backward takes the mean of the loss, one number; this has the shape {tuple(loss.shape)}"
+            )
         self._pass, share = None, part.samples / self.step_samples
         self._loss += float(loss.detach()) * share
         self._metric += (metric or 0.0) * share
         last = self._left == 0
+        self._reducer.follow(self._training.trained())
         if last:
             extras = [self._loss, self._metric, float(self.wants_to_park), float(self.wants_to_finish)]
             self._reducer.last_pass(Step(group, extras, self._figures, self.local_samples / self.step_samples))
@@ -137,7 +144,7 @@ class Stepper:
         self._last_gradient = None
 
     def _seed(self, number: int, rank: int) -> None:
-        seed = mixed(self._settings.seed, self._training.at.step, number, rank)
+        seed = mixed(self._training.at.seed, self._training.at.step, number, rank)
         torch.default_generator.manual_seed(seed)
         if self._device.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -162,7 +169,7 @@ class Stepper:
             self._measure(sums, squared_scale)
         if self._options.clip_norm is not None:
             nn.utils.clip_grad_norm_(self._reducer.parameters, self._options.clip_norm)
-        scale = at.batch / self._settings.batch
+        scale = at.batch / at.initial
         goal = factor(self._scaling, scale, at.noise)
         at.factor = at.ramp.at(at.step, goal, self._settings.warmup_steps)
         self._optimise(at.factor)
@@ -189,25 +196,27 @@ class Stepper:
 
     def _measure(self, sums: Sums, squared_scale: float) -> None:
         """The noise, from workers, from passes, or (a lone worker with one pass) from this step and the last one."""
-        at, batch, initial = self._training.at, self.step_samples, self._settings.batch
+        at, batch = self._training.at, self.step_samples
         parts, whole = sums.parts_sqr / squared_scale, sums.whole_sqr / squared_scale
-        seen = (
-            estimate(parts, whole, sums.parts, batch, initial)
-            if sums.parts > 1
-            else self._against_last(whole, batch, initial)
-        )
+        seen = None
+        if sums.parts > 1:
+            seen = estimate(parts, whole, sums.parts, batch, at.initial)
+        elif sums.parts == 1:
+            seen = self._against_last(whole, batch, at.initial)
         if seen is not None and all(abs(value) < float("inf") for value in seen):
             at.noise = at.noise.seen(*seen)
 
     def _against_last(self, whole: float, batch: int, initial: int) -> tuple[float, float] | None:
+        """Two gradients in a row, each weighted by its samples: the last step of an epoch may have had fewer."""
         mine = [one.grad.detach().clone() for one in self._reducer.parameters]
-        last, self._last_gradient = self._last_gradient, mine
-        if last is None or batch != self._training.at.batch:
+        before, self._last_gradient = self._last_gradient, (batch, mine)
+        if before is None or len(before[1]) != len(mine):
             return None
-        both = torch._foreach_add(last, mine)
-        mean_sqr = float(torch.stack(torch._foreach_norm(both)).square().sum()) / 4
-        last_sqr = float(torch.stack(torch._foreach_norm(last)).square().sum())
-        return estimate((whole + last_sqr) / 2, mean_sqr, 2, 2 * batch, initial)
+        last_batch, last = before
+        share = batch / (batch + last_batch)
+        mean = torch._foreach_lerp(last, mine, share)
+        parts_sqr = share * whole + (1 - share) * squared(last)
+        return estimate(parts_sqr, squared(mean), 2, batch + last_batch, initial)
 
     def _advance(self, worth: float) -> None:
         at, scheduler = self._training.at, self._training.scheduler
@@ -218,7 +227,7 @@ class Stepper:
         at.progress += worth
         times = {Every.STEP: 1, Every.PROGRESS: int(at.progress) - before}.get(self._options.every, 0)
         for _ in range(times if scheduler is not None else 0):
-            scheduler.step()
+            self._schedule()
         if step_end(self._samples, at.batch, at.position, self._settings.drop_last) is None:
             self._next_epoch()
 
@@ -226,4 +235,10 @@ class Stepper:
         self._training.at.epoch += 1
         self._training.at.position = 0
         if self._training.scheduler is not None and self._options.every is Every.EPOCH:
-            self._training.scheduler.step()
+            self._schedule()
+
+    def _schedule(self) -> None:
+        """A scheduler that knows its last step (as OneCycleLR) stays there: batches decide how many there are."""
+        scheduler = self._training.scheduler
+        if getattr(scheduler, "last_epoch", 0) + 1 < getattr(scheduler, "total_steps", math.inf):
+            scheduler.step()
