@@ -31,9 +31,10 @@ from gpuloom.engine.events import (
 )
 from gpuloom.engine.instructions import Cut, Instruction
 from gpuloom.engine.log import Header, Scribe, header_line
-from gpuloom.engine.machine import TRANSITIONS, Engine
+from gpuloom.engine.machine import Engine
 from gpuloom.engine.memory import recall
 from gpuloom.engine.recovery import MakePolicy
+from gpuloom.engine.transitions import TRANSITIONS
 from gpuloom.gpus.catalogue import find
 from gpuloom.gpus.cluster import Cluster, Gpu, describe, describe_gpu, parse_cluster
 from gpuloom.gpus.model import GpuModel, Layout
@@ -47,6 +48,8 @@ from tests.policies.conftest import scales_well
 STRETCHED, SETTLING = "stretched", 60
 """A policy of the tests' own, under which jobs may need several GPUs; and so many turns it is then left in peace."""
 ELASTIC = frozenset({"tiresias", "optimus", "pollux", "ones", "ones-paper", STRETCHED})
+MIXED = "ones among all kinds"
+"""The same policy in a world of elastic, rigid and sliceable jobs, on GPUs of which some can be cut."""
 WORKLOADS = (None, "a", "b", "c")
 MOST_JOBS = 7
 
@@ -66,10 +69,12 @@ def fresh(header: Header, cluster: Cluster) -> Policy:
 
 def live(policy: str, seed: int, turns: int, make: MakePolicy = fresh) -> Lived:
     gpus = "2x2xV100" if policy in ELASTIC else "2xA100-40GB,1xA100-80GB"
+    gpus = "2x2xA100-40GB,1xA30,1xV100" if policy == MIXED else gpus
     cluster = parse_cluster(gpus)
-    header = Header(gpus, policy, seed, cluster=describe(cluster))
+    header = Header(gpus, policy.split()[0], seed, cluster=describe(cluster))
     engine, scribe = Engine(cluster, make(header, cluster)), Scribe()
-    world = RandomWorld(engine, Random(seed), elastic=policy in ELASTIC, stretched=policy == STRETCHED)
+    elastic = None if policy == MIXED else policy in ELASTIC
+    world = RandomWorld(engine, Random(seed), elastic=elastic, stretched=policy == STRETCHED)
     lines, states = [header_line(header)], [dump(engine.state)]
     for number in range(turns + SETTLING if world.stretched else turns):
         events = world.turn() if number < turns else world.settle()
@@ -81,7 +86,8 @@ def live(policy: str, seed: int, turns: int, make: MakePolicy = fresh) -> Lived:
 
 
 class RandomWorld:
-    def __init__(self, engine: Engine, dice: Random, *, elastic: bool, stretched: bool = False) -> None:
+    def __init__(self, engine: Engine, dice: Random, *, elastic: bool | None, stretched: bool = False) -> None:
+        """`elastic`: all jobs are, or none is; None: some are."""
         self.engine, self.dice, self.elastic, self.stretched = engine, dice, elastic, stretched
         self.now_s = 0.0
         self.arrived = 0
@@ -137,17 +143,19 @@ class RandomWorld:
     def _arrive(self) -> Event:
         dice = self.dice
         self.arrived += 1
-        gpus = dice.randint(1, 2) if self.elastic else 1
+        elastic = dice.random() < 0.4 if self.elastic is None else self.elastic
+        gpus = dice.randint(1, 2) if elastic else 1
+        kind = Kind.ELASTIC if elastic else dice.choice((Kind.SLICEABLE, Kind.SLICEABLE, Kind.RIGID))
         job = Job(
             f"j{self.arrived}",
             self.now_s,
-            Kind.ELASTIC if self.elastic else dice.choice((Kind.SLICEABLE, Kind.SLICEABLE, Kind.RIGID)),
+            kind,
             dice.choice(WORKLOADS),
-            gpus=gpus,
+            gpus=dice.randint(1, 3) if self.elastic is None and kind is Kind.RIGID else gpus,
             max_gpus=4,
             min_gpus=dice.choice((1, gpus)) if self.stretched else 1,
-            in_place=self.elastic and dice.random() < 0.6,
-            mem_mib=None if self.elastic else dice.choice((None, 4000, 9000)),
+            in_place=elastic and dice.random() < 0.6,
+            mem_mib=None if elastic else dice.choice((None, 4000, 9000)),
             priority=dice.choice((0, 0, 10)),
             estimate_s=dice.choice((None, 300.0, 3000.0)),
         )
@@ -177,12 +185,12 @@ class RandomWorld:
         if (view.phase, kind) in TRANSITIONS:
             return kind(self.now_s, "at random", job_id)
         if view.phase is Phase.RUNNING:
-            return JobReported(self.now_s, "report", job_id, self._report())
+            return JobReported(self.now_s, "report", job_id, self._report(view.job))
         return JobStalled(self.now_s, "no step", job_id) if dice.random() < 0.1 else None
 
-    def _report(self) -> Report:
+    def _report(self, job: Job) -> Report:
         dice = self.dice
-        if self.elastic:
+        if job.kind is Kind.ELASTIC:
             return replace(scales_well(dice.randint(1, 4)), at_s=self.now_s, epoch=dice.randrange(3))
         return Report(self.now_s, progress=1.0, batches_per_s=dice.uniform(1, 1.02) * dice.choice((1, 1, 3)))
 

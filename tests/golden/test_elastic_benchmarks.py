@@ -126,10 +126,47 @@ def test_the_world_tells_each_policy_on_each_workload_and_over_all(data_dir: Pat
 def test_every_lever_is_told_in_both_worlds(data_dir: Path, tmp_path: Path) -> None:
     found = printed("ones_levers.py", *few_jobs(data_dir, tmp_path, 3))
     for world in ("restarted_30_s", "resized_1_s"):
-        assert {row["lever"] for row in found[world]} == {*LEVERS, "costs"}
+        assert {row["lever"] for row in found[world]} == {*LEVERS, "costs"} - {"slices"}
         assert all(row["ratio"] > 0 for row in found[world])
+
+
+def test_slices_are_held_against_whole_gpus_and_against_fixed_divisions(data_dir: Path, tmp_path: Path) -> None:
+    few = ["--keep", 1, "--gap-s", 2400, "--divisions", 1, 4, "--seeds", "1-2", "--miso", data_dir / "miso"]
+    found = printed("ones_slices.py", *few_jobs(data_dir, tmp_path, 1), *few)["gap_2400_s"]
+    assert found["jobs"] == 5 + 12
+    names = ["ones", "ones:-slices", *(f"{k} GPUs for slices, {16 - k} for elastic jobs" for k in (1, 4))]
+    assert [row["policy"] for row in found["rows"]] == names
+    best = min(found["rows"][2:], key=lambda row: float(row["all_jct_s"]))
+    assert found["best_division"] == best["policy"]
+    assert found["rows"][0]["all_ratio"] == 1.0
+    assert found["rows"][1]["elastic_jct_s"] > found["rows"][1]["sliced_jct_s"] > 0
 
 
 def test_rounds_are_timed_at_both_sizes() -> None:
     found = printed("ones_scale.py", "--rounds", 1)
     assert [(row["jobs"], row["gpus"]) for row in found["sizes"]] == [(64, "16x4xV100-16GB"), (512, "256x4xV100-16GB")]
+
+
+def test_searches_are_held_against_the_exact_counts_alone(data_dir: Path, tmp_path: Path) -> None:
+    found = printed("ones_search.py", *few_jobs(data_dir, tmp_path, 1), "--seeds", "1")
+    for world in ("restarted_30_s", "resized_1_s"):
+        for names in ("with names", "without names"):
+            assert {*found[world][names]} == {"Evolved", "RolledOut"}
+            assert all(row["ratio"] > 0 for row in found[world][names].values())
+
+
+def test_what_is_believed_to_be_left_is_held_against_the_truth(data_dir: Path, tmp_path: Path) -> None:
+    found = printed("remaining_work.py", *few_jobs(data_dir, tmp_path, 1, 3), "--seeds", "1")
+    kinds = {**found["with names"], **found["without names"]}
+    assert {"the furthest of its name", "the work done"} <= {*kinds}
+    for row in kinds.values():
+        assert 0 <= row["below_10_pct"] <= row["below_50_pct"] <= row["below_90_pct"] <= 1
+
+
+def test_every_load_and_every_size_is_held_against_both_peers(data_dir: Path, tmp_path: Path) -> None:
+    found = printed("elastic_axes.py", *few_jobs(data_dir, tmp_path, 1), "--loads", 2, "--nodes", 1, "--seeds", "1")
+    assert {*found["settings"]} == {"load 2", "4 GPUs"}
+    for name, row in found["settings"].items():
+        for key in ("ones to tiresias", "ones to pollux", "ones:-name to tiresias", "ones:-name to pollux"):
+            assert (row[key] is not None and row[key] > 1) == (f"{key}, {name}" in found["worse"])
+        assert row["ones to pollux"] > 0

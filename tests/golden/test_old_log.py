@@ -8,6 +8,7 @@
 Those of version 1 are of the same runs.
 """
 
+from dataclasses import replace
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpuloom.contract.policy import Policy
+from gpuloom.contract.view import USUAL_COSTS
 from gpuloom.engine.audit import audit
 from gpuloom.engine.log import Header, Scribe, header_line, read, read_turns
 from gpuloom.engine.recovery import recover
@@ -90,5 +92,10 @@ def test_the_same_run_writes_the_same_log(
 ) -> None:
     trace = ROOT / "examples" / "jobs.yaml"
     log = StringIO()
-    simulate(load(Inputs(trace=trace, gpus="2xA100-40GB", every_s=every_s, faults=faults), 3), policy, 3, log=log)
-    assert log.getvalue().splitlines(keepends=True) == lines_of(newer(name))
+    scenario = load(Inputs(trace=trace, gpus="2xA100-40GB", every_s=every_s, faults=faults), 3)
+    simulate(scenario, policy, 3, log=log)
+    written, kept = log.getvalue().splitlines(keepends=True), lines_of(newer(name))
+    assert written[1:] == kept[1:]
+    header, _ = read_turns(written, "log")
+    assert header.costs == scenario.costs.told(), "headers tell since then what moving costs"
+    assert header_line(replace(header, costs=USUAL_COSTS)) == kept[0]

@@ -46,7 +46,9 @@ Guesses = Annotated[
 Fault = Annotated[
     list[str] | None,
     typer.Option(
-        "--fault", help="gpu-lost:GPU@SECONDS, gpu-restored:GPU@SECONDS, crash:JOB@SECONDS, cut-fails:NTH. Repeatable."
+        "--fault",
+        help="gpu-lost:GPU@SECONDS, gpu-restored:GPU@SECONDS, crash:JOB@SECONDS, cut-fails:NTH, resize-fails:NTH. "
+        "Repeatable.",
     ),
 ]
 

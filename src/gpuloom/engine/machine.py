@@ -9,7 +9,6 @@ towards the plan is instructed. A failure in the middle leaves a difference, and
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
 from math import ceil
 from types import MappingProxyType
 from typing import Any, get_args
@@ -34,17 +33,17 @@ from gpuloom.engine.events import (
     JobRescaled,
     JobStalled,
     JobStarted,
-    JobStopped,
     PolicyReset,
     RescaleFailed,
     Tick,
 )
-from gpuloom.engine.feasible import SHARE_TOLERANCE_PCT, why_infeasible
-from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Rescale, Start, Stop, WakeAt
-from gpuloom.engine.state import Rescaling, State
+from gpuloom.engine.feasible import why_infeasible
+from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
+from gpuloom.engine.rescale import can_stay, is_free, is_in_the_way, rescale
+from gpuloom.engine.state import State
+from gpuloom.engine.transitions import ENDED, TRANSITIONS, JobEvent
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster, as_gpu
-from gpuloom.gpus.grant import Grant, Grants
 from gpuloom.gpus.steps import plan_steps
 
 
@@ -55,34 +54,6 @@ class IllegalEvent(Exception):  # noqa: N818  (it is the event that is wrong)
 class IllegalDecision(Exception):  # noqa: N818  (it is the decision that is wrong)
     """A decision that cannot have been accepted in this state."""
 
-
-class _Ends(Enum):
-    ENDED = auto()
-
-
-ENDED = _Ends.ENDED
-JobEvent = JobStarted | JobStopped | JobRescaled | RescaleFailed | JobCompleted | JobCrashed | JobCancelled
-
-# What each event makes of a job in each phase. A pair that is not here cannot happen and is refused.
-TRANSITIONS: dict[tuple[Phase, type[JobEvent]], Phase | _Ends] = {
-    (Phase.STARTING, JobStarted): Phase.RUNNING,
-    (Phase.STOPPING, JobStarted): Phase.STOPPING,  # it came up just before it was told to stop
-    (Phase.STOPPING, JobStopped): Phase.WAITING,
-    (Phase.RUNNING, JobRescaled): Phase.RUNNING,
-    (Phase.STOPPING, JobRescaled): Phase.STOPPING,  # it had begun just before it was told to stop
-    (Phase.RUNNING, RescaleFailed): Phase.STOPPING,
-    (Phase.STOPPING, RescaleFailed): Phase.STOPPING,
-    (Phase.STARTING, JobCompleted): ENDED,
-    (Phase.RUNNING, JobCompleted): ENDED,
-    (Phase.STOPPING, JobCompleted): ENDED,
-    (Phase.STARTING, JobCrashed): Phase.WAITING,
-    (Phase.RUNNING, JobCrashed): Phase.WAITING,
-    (Phase.STOPPING, JobCrashed): Phase.WAITING,
-    (Phase.WAITING, JobCancelled): ENDED,
-    (Phase.STARTING, JobCancelled): Phase.STOPPING,
-    (Phase.RUNNING, JobCancelled): Phase.STOPPING,
-    (Phase.STOPPING, JobCancelled): Phase.STOPPING,
-}
 
 MATTERS = frozenset(
     {JobArrived, JobCompleted, JobCrashed, JobCancelled, CutFailed, GpuLost, GpuRestored, GpuJoined, GpuLeft, GpuProbed}
@@ -238,7 +209,7 @@ class Engine:
                 state.enter(job, Phase.RUNNING, first_start_s=first)
             probes = [probe for grant in job.held for probe in self._probe(grant.gpu)]
             late = after is Phase.RUNNING and job.held != job.grants  # it was planned elsewhere while it came up
-            return [*self._rescale(state.jobs[job.id]), *probes] if late else probes
+            return [*rescale(state, state.jobs[job.id]), *probes] if late else probes
         if isinstance(event, JobCancelled) and after is Phase.STOPPING:
             state.cancelled.add(job.id)
             state.plan_grants(job.id, ())
@@ -342,25 +313,17 @@ class Engine:
         for job_id in sorted(there | set(state.gpus[gpu].tenants), key=state.order.__getitem__):
             job = state.jobs[job_id]
             rest = tuple([grant for grant in job.grants if grant.gpu != gpu])
-            stays = self._stays(job, gpu, rest)
+            stays = can_stay(state, job, gpu, rest)
             if len(rest) < len(job.grants):
                 state.plan_grants(job_id, rest if stays else ())
             job = state.jobs[job_id]
             if stays and job.phase is Phase.RUNNING:
-                out += self._rescale(job)
+                out += rescale(state, job)
             elif not stays and job.phase is not Phase.WAITING:
                 out += self._stop(job, save=job_id not in there)
         state.gpus[gpu] = GpuView(gpu, lost=True)
         state.idle.remove(state.cluster.node_of[gpu], gpu)
         return out
-
-    def _stays(self, job: JobView, gpu: int, rest: Grants) -> bool:
-        """It can go on with the rest of its plan without this GPU: it was not there yet, or has workers elsewhere."""
-        if not job.job.in_place or job.phase not in (Phase.STARTING, Phase.RUNNING) or len(rest) < job.job.min_gpus:
-            return False
-        elsewhere = [grant for grant in job.held if grant.gpu != gpu]
-        settled = job.phase is Phase.RUNNING and job.id not in self.state.rescaling
-        return len(elsewhere) == len(job.held) or (settled and bool(elsewhere))
 
     # ---- asking the policy -------------------------------------------------------------------------------------
 
@@ -434,14 +397,14 @@ class Engine:
         stuck: list[JobView] = []
         for job_id in tenants:
             job = state.jobs[job_id]
-            if job.phase is Phase.WAITING and all(map(self._is_free, job.grants)):
+            if job.phase is Phase.WAITING and all(is_free(state, grant) for grant in job.grants):
                 out.append(self._start(job))
             elif job.phase is Phase.RUNNING and job.held != job.grants:
-                told = self._rescale(job)
+                told = rescale(state, job)
                 stuck += [] if told else [job]
                 out += told
         # Only now is it known who of them is about to leave what another is to get.
-        out += [stop for job in stuck if self._is_in_the_way(job) for stop in self._stop(job, save=True)]
+        out += [stop for job in stuck if is_in_the_way(state, job) for stop in self._stop(job, save=True)]
         for index in touched:
             if state.gpus[index].probe_wanted:
                 out += self._probe(index)
@@ -462,63 +425,6 @@ class Engine:
         self.state.occupy(job, job.grants)
         self.state.enter(job, Phase.STARTING, held=job.grants, starts=job.starts + 1)
         return Start(job.job.id, job.grants, resume=job.starts > 0)
-
-    def _rescale(self, job: JobView) -> list[Instruction]:
-        """Lead a running job towards its grants in place.
-
-        What a job is not to keep it gives up at once, before it has all that it is to get. One that could keep nothing
-        waits where it is; see `_is_in_the_way`.
-        """
-        state = self.state
-        if job.id in state.rescaling or job.held == job.grants:
-            return []
-        mine = {grant.device for grant in job.held}
-        kept = tuple([grant for grant in job.grants if grant.device in mine])
-        if all(grant.device in mine or self._is_free(grant) for grant in job.grants):
-            target = job.grants
-        elif job.job.min_gpus <= len(kept) < len(mine):
-            target = kept
-        else:
-            return []  # it works on with what it has, until there is room for the rest
-        come = tuple([grant for grant in target if grant.device not in mine])
-        state.occupy(job, come)
-        state.put(job._replace(held=(*job.held, *come)))
-        state.rescaling[job.id] = Rescaling(job.held, target)
-        return [Rescale(job.id, target)]
-
-    def _is_in_the_way(self, job: JobView) -> bool:
-        """It waits for what others hold, while others wait for what it holds: of a circle, somebody has to leave.
-
-        Not if those others are just leaving: they will answer, and then it is looked at again.
-        """
-        state = self.state
-        if job.id in state.rescaling:
-            return False
-        wanted = {grant.device for grant in job.grants}
-        gives_up = [grant for grant in job.held if grant.device not in wanted]
-        if all(self.state.gpus[grant.gpu].tenants in ((), (job.id,)) for grant in gives_up):
-            return False
-        mine = {grant.device for grant in job.held}
-        missing = [grant for grant in job.grants if grant.device not in mine and not self._is_free(grant)]
-        return not all(self._is_being_left(grant) for grant in missing)
-
-    def _is_being_left(self, grant: Grant) -> bool:
-        """Everybody who is on this device is about to leave it."""
-        state = self.state
-        for job_id in state.held.get(grant.device, ()):
-            change = state.rescaling.get(job_id)
-            leaves = change is not None and grant.device not in [after.device for after in change.after]
-            if not leaves and state.jobs[job_id].phase is not Phase.STOPPING:
-                return False
-        return True
-
-    def _is_free(self, grant: Grant) -> bool:
-        """Is the device there, and is enough of it unoccupied at this moment?"""
-        gpu = self.state.gpus[grant.gpu]
-        if gpu.cutting or gpu.lost or (gpu.actual if grant.instance is None else grant.instance not in gpu.actual):
-            return False
-        occupied_pct = sum(self.state.held.get(grant.device, {}).values())
-        return occupied_pct + grant.share_pct <= 100 + SHARE_TOLERANCE_PCT
 
     def _probe(self, index: int) -> list[Instruction]:
         """Measure the tenants of a GPU that is to be probed, if they are all there and at work."""

@@ -58,6 +58,11 @@ def total_slices(model: GpuModel) -> int:
     return max((profile.slices for profile in model.profiles), default=0)
 
 
+def part_of(model: GpuModel, instance: Instance | None) -> float:
+    """Of the GPU's compute; None is the whole, uncut GPU."""
+    return 1.0 if instance is None else model.by_name[instance.profile].slices / total_slices(model)
+
+
 def profile_of(model: GpuModel, name: str) -> Profile:
     """The profile with this name, as a user wrote it."""
     profile = model.by_name.get(name)

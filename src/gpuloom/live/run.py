@@ -39,7 +39,6 @@ from gpuloom.live.gpus import GpuDevices
 from gpuloom.live.launch import Launcher, limits_of
 from gpuloom.live.recover import recover
 from gpuloom.live.store import Run, Store, same_work
-from gpuloom.live.timing import MOVE_COSTS
 from gpuloom.live.users import accounts_of, closed_to
 from gpuloom.policies.registry import make_policy
 from gpuloom.work.model import Job, Kind
@@ -240,9 +239,9 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
         wish.devices,
         noise,
     )
-    described = describe(cluster, run.gpus)
-    store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=described, costs=MOVE_COSTS))
-    engine = Engine(cluster, policy, costs=MOVE_COSTS, max_crashes=MAX_CRASHES)
+    described, costs = describe(cluster, run.gpus), settings.timing.told_costs()
+    store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=described, costs=costs))
+    engine = Engine(cluster, policy, costs=costs, max_crashes=MAX_CRASHES)
     body = LocalBody(engine, devices, store, Clock(run.origin_unix_s, run.pace), launcher, settings)
     body.expect(wish.jobs)
     return body

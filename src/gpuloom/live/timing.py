@@ -25,10 +25,17 @@ class Timing:
     """After so long a GPU that was given up is looked at again."""
     poll_real_s: float = 0.05
     """Between two looks at the processes; of the real clock, whatever the pace."""
+    start_cost_s: float = 10.0
+    """What policies are told that a first start costs: a guess, like the next two, and not measured on this machine."""
+    resume_cost_s: float = 10.0
+    """What policies are told that a stop and a start from a checkpoint cost."""
+    resize_cost_s: float = 1.0
+    """What policies are told that a resize in place costs."""
+
+    def told_costs(self) -> MoveCosts:
+        return MoveCosts(self.start_cost_s, self.resume_cost_s, self.resize_cost_s)
 
 
-MOVE_COSTS = MoveCosts(start_s=10.0, resume_s=10.0, resize_s=1.0)
-"""What policies are told of moving a job, in the engine's seconds: guesses, not measured on the machine at hand."""
 MOST_POLL_S, MOST_S = 60.0, 1e9
 
 

@@ -8,7 +8,7 @@ from gpuloom.gpus.grant import Grant, Grants
 
 def usable_gpus(view: View) -> int:
     """GPUs that are not lost: those that nobody is planned on and those that somebody is."""
-    return view.idle.total + sum(len(job.grants) for job in view.jobs.values())
+    return view.idle.total + len({grant.gpu for job in view.jobs.values() for grant in job.grants})
 
 
 def place_fullest_first(view: View, wanted: Mapping[str, int], order: Iterable[str]) -> dict[str, Grants]:

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gpuloom.contract.plan import Plan, Reason
 from gpuloom.contract.view import JobView, View
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
-from gpuloom.gpus.layouts import total_slices, with_slices
-from gpuloom.gpus.model import Layout
+from gpuloom.gpus.layouts import as_multiset, maximal, slices_of, total_slices, with_slices
+from gpuloom.gpus.model import GpuModel, Layout
 from gpuloom.gpus.steps import nearest
 
 
@@ -26,6 +27,20 @@ class Draft:
 
     def plan(self) -> Plan:
         return Plan(self.layouts, self.grants, tuple(self.reasons), tuple(self.probes))
+
+
+UNKNOWN_TO_MISO = (4, 3)
+"""Legal since driver R510, but missing from the authors' table."""
+
+
+@lru_cache
+def slices_by_count(model: GpuModel, every_layout: bool = True) -> dict[int, tuple[tuple[str, ...], ...]]:
+    """Multisets of profiles by number of slices, of all maximal layouts, or of those that MISO's authors knew."""
+    found: dict[int, dict[tuple[str, ...], None]] = {}
+    for layout in maximal(model):
+        if every_layout or as_multiset(slices_of(model, layout)) != UNKNOWN_TO_MISO:
+            found.setdefault(len(layout), {})[tuple(sorted(instance.profile for instance in layout))] = None
+    return {count: tuple(cuts) for count, cuts in found.items()}
 
 
 def require_mig(cluster: Cluster) -> None:
@@ -80,10 +95,10 @@ def cut_for(view: View, gpu: int, profiles: Mapping[str, str], draft: Draft) -> 
     layout = nearest(model, view.gpus[gpu].layout, slices, busy)
     assert layout is not None, "profiles come from legal layouts"
     draft.layouts[gpu] = layout
-    draft.grants |= _seat(view, gpu, layout, profiles)
+    draft.grants |= seats_of(view, gpu, layout, profiles)
 
 
-def _seat(view: View, gpu: int, layout: Layout, profiles: Mapping[str, str]) -> dict[str, Grants]:
+def seats_of(view: View, gpu: int, layout: Layout, profiles: Mapping[str, str]) -> dict[str, Grants]:
     """Exact instances; whoever already has one of the right size for itself keeps it."""
     free = list(layout)
     seats: dict[str, Grants] = {}

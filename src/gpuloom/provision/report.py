@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import isinf
 
 from gpuloom.gpus.catalogue import find
-from gpuloom.gpus.layouts import total_slices
+from gpuloom.gpus.layouts import part_of
 from gpuloom.gpus.model import GpuModel, Instance
 from gpuloom.pages import page as pages
 from gpuloom.pages.cards import Card, cards
@@ -62,7 +62,7 @@ def page(
 def _figures(plan: ServicePlan, demand: Demand) -> list[Card]:
     models = {name: find(name) for name in plan.counts}
     used_pct = sum(
-        replica.grant.share_pct * _part(models[plan.type_of(replica.grant.gpu)], replica.grant.instance)
+        replica.grant.share_pct * part_of(models[plan.type_of(replica.grant.gpu)], replica.grant.instance)
         for replica in plan.replicas
     )
     bound = Card("no plan needs fewer than", "–" if plan.lower_bound_gpus is None else f"{plan.lower_bound_gpus:,}")
@@ -76,11 +76,6 @@ def _figures(plan: ServicePlan, demand: Demand) -> list[Card]:
         Card("SMs given away", f"{used_pct / max(plan.gpus, 1):.0f} %"),
         Card("services placed", f"{placed:,} of {len(demand.services):,}"),
     ]
-
-
-def _part(model: GpuModel, instance: Instance | None) -> float:
-    """Of the GPU's compute."""
-    return 1.0 if instance is None else model.by_name[instance.profile].slices / total_slices(model)
 
 
 def _gpus(plan: ServicePlan, demand: Demand) -> list[Html]:

@@ -25,6 +25,7 @@ from gpuloom.engine.events import (
     JobRescaled,
     JobStarted,
     JobStopped,
+    RescaleFailed,
     Tick,
 )
 from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Rescale, Start, Stop, WakeAt
@@ -96,6 +97,7 @@ class VirtualBody:
         """How much on the agenda is not just the next round."""
         self._sharing: dict[Device, dict[str, Grant]] = {}
         self._cuts = 0
+        self._resizes = 0
         self._losses: Counter[int] = Counter()
         """How often each GPU was lost."""
         self._told = engine.policy.told
@@ -214,12 +216,22 @@ class VirtualBody:
             self._report(job.entry.job.id, job.run.report(self.now_s, done))
 
     def _rescale(self, job: RunningJob, grants: Grants) -> None:
-        """It stands still for a moment, and goes on with the new grants. Another batch alone costs nothing."""
+        """It stands still for a moment, and goes on with the new grants. Another batch alone costs nothing.
+
+        If it is to fail, it stands still for as long, and says so: then it is stopped and started again.
+        """
+        self._resizes += 1
+        fails = self._resizes in self.faults.failing_resizes
         moved = [grant.device for grant in grants] != [grant.device for grant in job.grants]
         self._halt(job, save=True)
         job.grants = grants
         delay_s = self.costs.told().resize_s if moved else 0.0
-        self._at(self.now_s + delay_s, BEFORE_TICK, partial(self._go_on, job, job.version))
+        answer = self._cannot_go_on if fails else self._go_on
+        self._at(self.now_s + delay_s, BEFORE_TICK, partial(answer, job, job.version))
+
+    def _cannot_go_on(self, job: RunningJob, version: int) -> None:
+        if job.version == version:
+            self._tell(RescaleFailed(self.now_s, "injected", job.entry.job.id))
 
     def _go_on(self, job: RunningJob, version: int) -> None:
         if job.version != version:

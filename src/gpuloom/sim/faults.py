@@ -1,6 +1,6 @@
 """What is to go wrong in a run, and how the command line spells it.
 
-`gpu-lost:3@1000`, `gpu-restored:3@5000`, `crash:job-7@300`, `cut-fails:2`.
+`gpu-lost:3@1000`, `gpu-restored:3@5000`, `crash:job-7@300`, `cut-fails:2`, `resize-fails:5`.
 """
 
 from collections.abc import Sequence, Set
@@ -12,15 +12,19 @@ from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 
 CAUSE = "injected"
-SPELLINGS = "gpu-lost:GPU@SECONDS, gpu-restored:GPU@SECONDS, crash:JOB@SECONDS or cut-fails:NTH"
+SPELLINGS = "gpu-lost:GPU@SECONDS, gpu-restored:GPU@SECONDS, crash:JOB@SECONDS, cut-fails:NTH or resize-fails:NTH"
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What is to go wrong: events at given times, and which of the cuts (counted from 1) stop half-way."""
+    """What is to go wrong: events at given times; which cuts stop half-way, which resizes in place end in an error.
+
+    Cuts and resizes are counted from 1.
+    """
 
     events: tuple[Event, ...] = ()
     failing_cuts: frozenset[int] = field(default_factory=frozenset)
+    failing_resizes: frozenset[int] = field(default_factory=frozenset)
 
 
 NO_FAULTS = Faults()
@@ -28,15 +32,16 @@ NO_FAULTS = Faults()
 
 def parse_faults(texts: Sequence[str], cluster: Cluster) -> Faults:
     events = list[Event]()
-    cuts = set[int]()
+    counted: dict[str, set[int]] = {"cut-fails": set(), "resize-fails": set()}
     for text in texts:
         kind, _, rest = text.partition(":")
         target, _, when = rest.rpartition("@")
-        if kind == "cut-fails" and rest.isdecimal() and int(rest) > 0:
-            cuts.add(int(rest))
+        if kind in counted and rest.isdecimal() and int(rest) > 0:
+            counted[kind].add(int(rest))
         else:
             events.append(_event(text, kind, target, when, cluster))
-    return Faults(tuple(sorted(events, key=lambda event: event.at_s)), frozenset(cuts))
+    in_order = tuple(sorted(events, key=lambda event: event.at_s))
+    return Faults(in_order, frozenset(counted["cut-fails"]), frozenset(counted["resize-fails"]))
 
 
 def check_crashes(texts: Sequence[str], jobs: Set[str]) -> None:

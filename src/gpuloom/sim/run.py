@@ -7,7 +7,6 @@ from time import perf_counter
 from typing import TextIO
 
 from gpuloom.contract.policy import Policy
-from gpuloom.contract.view import USUAL_COSTS
 from gpuloom.engine.events import Event
 from gpuloom.engine.feasible import describe, why_too_large
 from gpuloom.engine.log import Header, Scribe, header_line
@@ -25,7 +24,7 @@ from gpuloom.sim.timeline import Timeline
 from gpuloom.sim.worlds.slices import SliceWorld
 from gpuloom.sim.worlds.world import World
 from gpuloom.work.measured.figures import load_figures
-from gpuloom.work.model import Job, TraceJob
+from gpuloom.work.model import Job, Kind, TraceJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def simulate(
     began = perf_counter()
     brain = build_policy(policy, cluster, seed, scenario.every_s)
     world = make_world(scenario, cluster, brain, seed)
-    costs = scenario.told or (scenario.costs.told() if scenario.tables is not None else USUAL_COSTS)
+    costs = scenario.told or scenario.costs.told()
     engine = Engine(cluster, brain, costs=costs)
     metrics = Metrics(engine, world)
     watchers: list[Watcher] = [metrics]
@@ -103,18 +102,19 @@ def build_policy(name: str, cluster: Cluster, seed: int, every_s: float | None) 
 
 
 def make_world(scenario: Scenario, cluster: Cluster, policy: Policy, seed: int) -> World:
-    if scenario.tables is not None:
-        from gpuloom.sim.worlds.elastic import ElasticWorld
+    costs, figures = scenario.costs, scenario.figures or load_figures()
+    slices = SliceWorld(figures, cluster, scenario.slice_costs or costs, partial(scenario.probers, seed))
+    if scenario.tables is None:
+        return slices
+    from gpuloom.sim.worlds.elastic import ElasticWorld
+    from gpuloom.sim.worlds.mixed import MixedWorld
 
-        costs = scenario.costs
-        return ElasticWorld(
-            scenario.tables,
-            cluster,
-            adaptive=getattr(policy, "adaptive", False),
-            start_s=costs.start_s,
-            restart_s=costs.restart_s,
-        )
-    return SliceWorld(scenario.figures or load_figures(), cluster, scenario.costs, partial(scenario.probers, seed))
+    adaptive = getattr(policy, "adaptive", False)
+    elastic = ElasticWorld(
+        scenario.tables, cluster, adaptive=adaptive, start_s=costs.start_s, restart_s=costs.restart_s
+    )
+    sliced = any(entry.job.kind is Kind.SLICEABLE for entry in scenario.trace)
+    return MixedWorld(elastic, slices) if sliced else elastic
 
 
 class LogWriter(Watcher):

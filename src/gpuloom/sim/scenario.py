@@ -24,8 +24,10 @@ class Scenario:
     probers: Callable[[int], Prober] = AuthorsError
     """By seed: who says what a probe would predict."""
     costs: Costs = field(default_factory=Costs)
+    slice_costs: Costs | None = None
+    """What starts cost of jobs on slices beside elastic ones; None: the same."""
     told: MoveCosts | None = None
-    """What the policy believes that moving a job costs; None: in a world of elastic jobs the truth, else the usual."""
+    """What the policy believes that moving a job costs; None: the truth."""
     every_s: float | None = None
     """Ask the policy every so many seconds, whatever it prefers."""
     faults: Faults = NO_FAULTS

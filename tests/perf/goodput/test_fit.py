@@ -105,3 +105,36 @@ def test_the_gradient_is_the_slope_of_the_loss(times: list[float], gamma: float)
         step[i] = 1e-6
         slope = (_loss(at + step, evidence)[0] - _loss(at - step, evidence)[0]) / 2e-6
         assert gradient[i] == pytest.approx(slope, rel=1e-3, abs=1e-4)
+
+
+def within_a_node(*counts: int, law: StepTimes) -> list[Observation]:
+    return [
+        Observation(1, replicas, samples, law.a_c + law.b_c * samples, step_s(law, False, replicas, samples))
+        for replicas in counts
+        for samples in (16, 32, 64)
+    ]
+
+
+def test_what_grows_within_a_node_is_not_taken_to_grow_across_nodes_where_gradients_go_round_in_a_ring() -> None:
+    crowded = TRUTH._replace(a_r=0.02, b_r=0.05)
+    seen = within_a_node(1, 2, 4, law=crowded)
+    ring, paper = fit_step_times(seen, ring=True), fit_step_times(seen)
+    assert step_s(ring, True, 32, 32) == pytest.approx(step_s(ring, True, 8, 32), rel=1e-3)
+    assert step_s(paper, True, 32, 32) > 2 * step_s(paper, True, 8, 32)
+    assert step_s(ring, True, 8, 32) > step_s(ring, False, 4, 32), "but a network between nodes is slower than none"
+
+
+def test_one_number_of_gpus_across_nodes_does_not_say_that_more_are_slower() -> None:
+    seen = [observe(*configuration) for configuration in EVERYTHING if configuration[0] == 1 or configuration[1] == 8]
+    ring = fit_step_times(seen, ring=True)
+    assert step_s(ring, True, 64, 32) == pytest.approx(step_s(ring, True, 8, 32), rel=1e-3)
+
+
+def test_two_numbers_of_gpus_across_nodes_do() -> None:
+    steep = TRUTH._replace(b_n=0.03)
+    seen = within_a_node(1, 2, 4, law=steep) + [
+        Observation(nodes, replicas, 32, steep.a_c + steep.b_c * 32, step_s(steep, True, replicas, 32))
+        for nodes, replicas in ((2, 8), (4, 16), (8, 32))
+    ]
+    ring = fit_step_times(seen, ring=True)
+    assert step_s(ring, True, 64, 32) == pytest.approx(step_s(steep, True, 64, 32), rel=0.1)

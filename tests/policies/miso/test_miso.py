@@ -17,9 +17,10 @@ from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.layouts import parse
 from gpuloom.gpus.model import GpuModel
 from gpuloom.perf.speed import Estimate
-from gpuloom.policies.miso.cuts import CutBook, Seat, slices_by_count
+from gpuloom.policies.miso.cuts import CutBook, Seat
 from gpuloom.policies.miso.policy import Miso
 from gpuloom.policies.miso.tuning import LEVERS, Tuning, without
+from gpuloom.policies.slicing import slices_by_count
 from gpuloom.sim.run import Result, simulate
 from gpuloom.sim.scenario import Scenario
 from gpuloom.work.measured.figures import load_figures

@@ -64,13 +64,33 @@ def test_who_cannot_grow_is_not_moved_to_as_many_elsewhere() -> None:
     assert placed(desk, a=4, b=2, c=2, d=2, e=2) == {}
 
 
-def test_fewer_than_it_takes_is_nothing() -> None:
-    desk = Desk("2x4xV100-16GB")
-    for job_id, own in (("a", (0, 1)), ("b", (4, 5))):
-        desk.arrive(job_id)
-        desk.put(job_id, *own)
+def test_who_cannot_take_less_is_spread_over_nodes_and_waits_only_for_numbers() -> None:
+    desk = desk_with({"a": (0, 1), "b": (4, 5)}, "2x4xV100-16GB")
     desk.arrive("wide", min_gpus=3)
+    assert placed(desk, a=2, b=2, wide=4) == {"wide": (2, 3, 6)}
+    desk.lose(6)
+    desk.lose(7)
     assert placed(desk, a=2, b=2, wide=4) == {}
+
+
+def test_nodes_of_other_sizes_and_those_that_have_lost_a_gpu_do_for_who_cannot_take_less() -> None:
+    desk = Desk("1x4xV100-16GB,4x1xV100-16GB")
+    desk.arrive("eight", min_gpus=8)
+    assert placed(desk, eight=8) == {"eight": tuple(range(8))}
+    desk = Desk("2x4xV100-16GB")
+    desk.arrive("four", min_gpus=4)
+    desk.lose(0)
+    desk.lose(4)
+    assert placed(desk, four=4) == {"four": (1, 2, 3, 5)}
+
+
+def test_nobody_is_put_where_its_memory_is_not() -> None:
+    desk = Desk("1x2xV100-16GB,1x2xA100-40GB")
+    desk.arrive("large", mem_mib=30_000)
+    desk.arrive("small", mem_mib=10_000)
+    assert placed(desk, large=2, small=2) == {"large": (2, 3), "small": (0, 1)}
+    desk.arrive("vast", mem_mib=30_000, min_gpus=3)
+    assert placed(desk, vast=4) == {}
 
 
 def test_lost_gpus_are_not_given_out() -> None:
@@ -114,7 +134,8 @@ def test_whatever_is_wanted(floor: tuple[Desk, dict[str, int]]) -> None:
         assert len(them) <= wanted[job_id]
         assert not them or len(them) >= desk.state.jobs[job_id].job.min_gpus
         nodes = {desk.cluster.node_of[grant.gpu] for grant in them}
-        assert len(nodes) <= max(1, len(them) // NODE), "packed"
+        least = desk.state.jobs[job_id].job.min_gpus
+        assert len(nodes) <= max(1, len(them) // NODE) or len(them) == least, "packed, unless it could not take less"
         desk.state.plan_grants(job_id, ())
     for job_id, them in grants.items():
         desk.state.plan_grants(job_id, them)

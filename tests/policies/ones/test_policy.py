@@ -153,12 +153,13 @@ def test_a_change_has_to_be_worth_what_it_costs() -> None:
         desk.put("a", 0, 1, 2)
         desk.state.put(desk.state.jobs["a"]._replace(phase=Phase.RUNNING))
         desk.report("a", replace(scales_well(3), progress=1e4))
-        return len(ask(desk, Ones(desk.cluster), 60, costs=costs).grants)
+        grants = ask(desk, Ones(desk.cluster), 60, costs=costs).grants.get("a", ())
+        return len({grant.gpu for grant in grants} - {0, 1, 2})
 
     dear, cheap = MoveCosts(300.0, 300.0, 300.0), MoveCosts(300.0, 300.0, 1.0)
     assert moves(dear, in_place=False) == moves(cheap, in_place=False) == 0
     assert moves(dear, in_place=True) == 0
-    assert moves(cheap, in_place=True) == 1, "resized in place it costs next to nothing"
+    assert moves(cheap, in_place=True) > 0, "resized in place it costs next to nothing"
 
 
 def test_a_job_in_its_first_start_is_weighed_by_what_that_costs(desk: Desk) -> None:
@@ -222,10 +223,26 @@ def test_without_a_job_or_a_gpu_it_waits(desk: Desk) -> None:
     assert desk.ask(policy, 120) == NO_CHANGE
 
 
-def test_a_job_that_cannot_change_its_size_is_refused_in_one_sentence(desk: Desk) -> None:
-    desk.arrive("r", kind=Kind.RIGID)
-    with pytest.raises(InputError, match="policy ones needs elastic jobs: job r is rigid"):
-        Ones(desk.cluster).decide(desk.view(60))
+def test_a_job_that_cannot_change_its_size_gets_exactly_that(desk: Desk) -> None:
+    policy = Ones(desk.cluster)
+    for job_id, gpus in (("three", 3), ("six", 6), ("vast", 17)):
+        desk.arrive(job_id, gpus, kind=Kind.RIGID, max_gpus=1)
+    desk.arrive("elastic")
+    for number in range(1, 6):
+        desk.ask(policy, 60.0 * number)
+        desk.check_no_gpu_is_given_twice()
+        assert (len(desk.held("three")), len(desk.held("six")), len(desk.held("vast"))) == (3, 6, 0)
+    assert len(desk.held("elastic")) == 4
+
+
+def test_a_rigid_job_waits_rather_than_be_given_a_part_of_what_it_takes(desk: Desk) -> None:
+    for number, node in enumerate(range(0, 16, 4)):
+        desk.arrive(f"r{number}", 2, kind=Kind.RIGID)
+        desk.put(f"r{number}", node, node + 1)
+    desk.arrive("three", 3, kind=Kind.RIGID)
+    desk.ask(Ones(desk.cluster), 60)
+    assert len(desk.held("three")) in (0, 3)
+    assert all(len(desk.held(f"r{number}")) in (0, 2) for number in range(4))
 
 
 def test_levers_are_turned_off_by_name_and_nonsense_is_refused(desk: Desk) -> None:
@@ -235,7 +252,7 @@ def test_levers_are_turned_off_by_name_and_nonsense_is_refused(desk: Desk) -> No
     both = without("-name,-start")
     assert (both.by_name, both.start_gpus) == (False, 1)
     for nonsense in ("-nothing", "name", "-name,ranks"):
-        with pytest.raises(InputError, match="is none of its levers; accepted are -name, -ranks"):
+        with pytest.raises(InputError, match="is none of its levers; accepted are -name, -metric, -ranks"):
             make_policy(f"ones:{nonsense}", desk.cluster)
 
 

@@ -30,7 +30,7 @@ Pace = Annotated[float, typer.Option("--pace", min=1e-3, max=1e6, help="Seconds 
 Times = Annotated[
     list[str] | None,
     typer.Option(
-        "--timing", help="NAME=SECONDS: grace_s, up_s, level_s, report_s, restore_s, poll_real_s. Repeatable."
+        "--timing", help="NAME=SECONDS, as in docs/run-jobs.md: grace_s, resize_s, resume_cost_s, … Repeatable."
     ),
 ]
 Report = Annotated[Path | None, typer.Option("--report", help="Write a self-contained HTML page at the end.")]

@@ -24,8 +24,9 @@ class Fits:
 
 
 class Agent:
-    def __init__(self, limits: BatchLimits, max_replicas: int, fits: Fits) -> None:
+    def __init__(self, limits: BatchLimits, max_replicas: int, fits: Fits, *, chooses_batch: bool = False) -> None:
         self.limits = limits
+        self.chooses_batch = chooses_batch
         self.max_replicas = max_replicas
         self.model: GoodputModel | None = None
         """What it reports; None before its first step."""
@@ -50,6 +51,7 @@ class Agent:
             self.max_replicas,
             grad_batch=batch,
             seen=evidence,
+            chooses_batch=self.chooses_batch,
         )
 
     def has_seen(self, nodes: int, replicas: int, local: LocalBatch) -> bool:

@@ -1,4 +1,4 @@
-"""What all jobs of one name have seen of their step times, put together: one fit, and what it gets wrong by count.
+"""What a job, or all jobs of one name, have seen of their step times: one fit, and what it gets wrong by count.
 
 The fit has a handful of parameters and is off by up to a quarter at single numbers of GPUs (the second node costs more
 than the third). Where a number was seen, the mean error there is taken out again.
@@ -16,7 +16,7 @@ from gpuloom.perf.goodput.model import Observation, StepTimes
 MOST = 256
 """Configurations kept: after so many the fit no longer moves."""
 GROWTH = 1.1
-"""It is fitted again when there is a tenth more to fit, or something of a new kind."""
+"""It may be fitted again when there is a tenth more to fit, or something of a new kind."""
 SHRINK = 0.5
 """An error seen once counts by 1 / (1 + this)."""
 
@@ -29,37 +29,42 @@ class Evidence:
     """By nodes, GPUs and samples of a pass, in order of their coming; the first time counts."""
     fitted: int = 0
     """So many of them are in the fit."""
+    _part: tuple[Observation, ...] = ()
 
     def add(self, observations: Iterable[Observation]) -> None:
-        counts = {(seen.nodes > 1, seen.replicas) for seen in self.seen.values()}
-        new_kind = False
         for one in observations:
             if one[:3] not in self.seen and len(self.seen) < MOST:
-                new_kind |= (one.nodes > 1, one.replicas) not in counts
                 self.seen[one[:3]] = one
-        if new_kind or len(self.seen) > self.fitted * GROWTH:
-            self.fitted = len(self.seen)
+
+    def is_due(self) -> bool:
+        """There is enough that is new for another fit."""
+        if len(self.seen) > self.fitted * GROWTH:
+            return True
+        rows = [*self.seen.values()]
+        fitted = {(one.nodes > 1, one.replicas) for one in rows[: self.fitted]}
+        return any((one.nodes > 1, one.replicas) not in fitted for one in rows[self.fitted :])
+
+    def fit_all(self) -> None:
+        self.fitted = len(self.seen)
 
     @property
     def most_replicas(self) -> int:
         return max(seen.replicas for seen in self.seen.values())
 
-    def times(self) -> StepTimes:
-        return _fit(self._part())
-
-    def factors(self, node_size: int) -> Mapping[int, float]:
-        return factors(self.times(), self._part(), node_size)
-
-    def _part(self) -> tuple[Observation, ...]:
-        return tuple(sorted([*self.seen.values()][: self.fitted]))
+    def part(self) -> tuple[Observation, ...]:
+        """What the fit is made from."""
+        if len(self._part) != self.fitted:
+            self._part = tuple(sorted([*self.seen.values()][: self.fitted]))
+        return self._part
 
 
-@lru_cache(maxsize=1024)
-def _fit(seen: tuple[Observation, ...]) -> StepTimes:
-    return fit_step_times(seen)
+@lru_cache(maxsize=4096)
+def times_of(seen: tuple[Observation, ...]) -> StepTimes:
+    """The fit to what was seen, in order."""
+    return fit_step_times(seen, ring=True)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def factors(times: StepTimes, seen: tuple[Observation, ...], node_size: int) -> Mapping[int, float]:
     """By number of GPUs: how much faster it is than the fit says, where it was seen on as few nodes as possible."""
     errors: dict[int, list[float]] = {}

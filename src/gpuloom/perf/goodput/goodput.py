@@ -125,6 +125,15 @@ def goodput_at(model: GoodputModel, counts: Sequence[int], node_size: int) -> Fl
     return np.concatenate([part.max(axis=1) for part in parts])
 
 
+def goodput_with(model: GoodputModel, across_nodes: bool, replicas: int, local: LocalBatch) -> float:
+    """The goodput of so many replicas with this batch."""
+    times = model.times
+    total = step_s(times, across_nodes, replicas, local.samples)
+    total += local.accumulation * (times.a_c + times.b_c * local.samples)
+    scale = np.array([local.total(replicas) / model.limits.init_batch])
+    return float(_gains(model, scale)[0] / total)
+
+
 def best_batch(model: GoodputModel, across_nodes: bool, replicas: int) -> LocalBatch:
     """The batch that promises the most goodput on so many replicas."""
     best = int(_goodputs(model, across_nodes, (replicas,))[0].argmax())

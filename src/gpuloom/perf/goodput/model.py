@@ -74,3 +74,5 @@ class GoodputModel:
     """How the gradient's noise is taken to grow with the batch: its ratio to the square goes as the batch to this."""
     seen: tuple[Observation, ...] = ()
     """What its step times were learned from."""
+    chooses_batch: bool = False
+    """It has an agent inside that chooses its batch, as in Pollux's system; whoever tells it one is in the way."""

@@ -21,6 +21,8 @@ AHEAD = 2.0
 """Who is furthest of a name that nobody has finished of is taken to be half-way."""
 LEAST_LEFT = 0.02
 """Of the work done: nobody is taken to be done."""
+MOST_LOG = 600.0
+"""Of a length: whatever jobs report, what follows from it stays finite."""
 QUANTILES: Floats = np.arange(1, 25) / 24.5
 """Of a distribution in pieces that are equally likely: the upper end of each, for a piece is done when that is."""
 
@@ -65,7 +67,7 @@ def lognormal_left(mean: float, spread: float, done: float) -> Floats:
     past = float(ndtr((log(done) - mean) / spread)) if done > 0 else 0.0
     if past > 1 - 1e-9:
         return np.array([max(done * spread**2, LEAST_LEFT * done)])
-    lengths = np.exp(mean + spread * ndtri(past + (1 - past) * QUANTILES))
+    lengths = np.exp(np.minimum(mean + spread * ndtri(past + (1 - past) * QUANTILES), MOST_LOG))
     return np.asarray(np.maximum(lengths - done, LEAST_LEFT * done))
 
 

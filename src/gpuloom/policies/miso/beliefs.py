@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 from gpuloom.contract.view import Estimates, JobView, Phase, View
 from gpuloom.gpus.model import GpuModel
 from gpuloom.perf.slices.memory import RunMemory, fingerprint
+from gpuloom.perf.slices.prior import prior
 from gpuloom.perf.speed import Estimate
-
-PRIOR = {7: (1.0, 1.0), 4: (0.57, 0.97), 3: (0.51, 0.95), 2: (0.30, 0.85), 1: (0.16, 0.65)}
-"""Range of the relative speed by compute slices (of seven), before anything is known: 9 in 10 measured workloads."""
 
 
 class Alike(NamedTuple):
@@ -160,7 +158,7 @@ class Beliefs:
         need_mib = min(kind.need_mib, max(kind.stated_mib, largest_mib))  # a crash never rules the whole GPU out
         believed = dict(self._predicted.get((kind.key, model.name)) or {})
         if not believed:
-            believed = {profile.name: _prior(profile.slices / most) for profile in model.profiles}
+            believed = {profile.name: prior(profile.slices / most) for profile in model.profiles}
         corrected = self._memory.correct(kind.key, model, believed)
         fits = {profile.name for profile in model.profiles if profile.mem_mib >= need_mib}
         # A floor has to hold at the lower end of the interval: a guess in the middle breaks it every other time.
@@ -176,9 +174,3 @@ def _forget(known: MutableMapping[str, Any], live: Container[str]) -> None:
 
 def _estimates(told: Mapping[str, Any]) -> Estimates:
     return {profile: Estimate(*map(float, row)) for profile, row in told.items()}
-
-
-def _prior(share: float) -> Estimate:
-    slices = max(1, round(share * 7))
-    low, high = PRIOR[min(PRIOR, key=lambda known: abs(known - slices))]
-    return Estimate((low + high) / 2, low, high)

@@ -5,13 +5,12 @@ a job that has to move loses what the move takes. Cuts are remembered by the kin
 """
 
 from collections.abc import Callable, Container, Mapping
-from functools import lru_cache
 from typing import NamedTuple
 
 from gpuloom.contract.view import Estimates
-from gpuloom.gpus import layouts
 from gpuloom.gpus.model import GpuModel
 from gpuloom.policies.assignment import best_assignment
+from gpuloom.policies.slicing import slices_by_count
 
 Speeds = Callable[[int, GpuModel], Estimates]
 """Of a kind of job: what it is believed to do on each profile of that GPU that is for it."""
@@ -96,17 +95,3 @@ class CutBook:
     def _loss_s(self, seat: Seat, name: str, speed: float) -> float:
         moved = seat.now not in ("", name)
         return seat.weight * (self._horizon_s * (1 - speed) + (self._move_s * speed if moved else 0.0))
-
-
-@lru_cache
-def slices_by_count(model: GpuModel, every_layout: bool = True) -> dict[int, tuple[tuple[str, ...], ...]]:
-    """Multisets of profiles by number of slices, of all maximal layouts, or of those that MISO's authors knew."""
-    found: dict[int, dict[tuple[str, ...], None]] = {}
-    for layout in layouts.maximal(model):
-        if every_layout or layouts.as_multiset(layouts.slices_of(model, layout)) != UNKNOWN_TO_MISO:
-            found.setdefault(len(layout), {})[tuple(sorted(instance.profile for instance in layout))] = None
-    return {count: tuple(cuts) for count, cuts in found.items()}
-
-
-UNKNOWN_TO_MISO = (4, 3)
-"""Legal since driver R510, but missing from the authors' table."""

@@ -14,8 +14,17 @@ from gpuloom.contract.view import JobView, View
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.model import GpuModel
 from gpuloom.policies.assignment import best_assignment
-from gpuloom.policies.miso.cuts import slices_by_count
-from gpuloom.policies.slicing import Draft, cut_for, draft_of, give_whole, is_settled, pause_youngest, require_mig, show
+from gpuloom.policies.slicing import (
+    Draft,
+    cut_for,
+    draft_of,
+    give_whole,
+    is_settled,
+    pause_youngest,
+    require_mig,
+    show,
+    slices_by_count,
+)
 from gpuloom.work.model import Kind
 
 Speeds = Mapping[str, float]

@@ -126,7 +126,7 @@ class OnesPaper(Policy):
                 samples = job.report.progress * (model.limits.init_batch if model else 1)
                 known.path.reach(job.report.epoch, samples, job.report.metric or 0.0)
             known.give(len(job.grants))
-        for job_id in [job_id for job_id in self._known if job_id not in view.jobs]:
+        for job_id in sorted(self._known.keys() - view.jobs.keys()):  # in an order that memory keeps
             gone = self._known.pop(job_id)
             self._throughputs.pop(job_id, None)
             self._ended[max(self._ended, default=-1) + 1] = (gone.ran_s, gone.path.lessons())
@@ -146,7 +146,7 @@ class OnesPaper(Policy):
         settled = [
             job_id for job_id, known in self._known.items() if known.gpus and known.epochs_since >= JUDGED_EPOCHS
         ]
-        largest = max(settled, key=lambda job_id: self._known[job_id].gpus, default=None)
+        largest = max(settled, key=lambda job_id: (self._known[job_id].gpus, job_id), default=None)
         if largest is None or self._known[largest].gpus < gpus // 2:
             return {}
         began = [known.ran_s for job_id, known in self._known.items() if view.jobs[job_id].starts]

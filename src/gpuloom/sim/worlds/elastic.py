@@ -81,7 +81,7 @@ class ElasticWorld:
         if not self.adaptive:
             return ElasticRun(tables, marks, self.cluster, self.batch_of(entry))
         most = self.max_replicas(entry, tables.limits.max_batch)
-        agent = Agent(tables.limits, most, self._fits)
+        agent = Agent(tables.limits, most, self._fits, chooses_batch=True)
         return ElasticRun(tables, marks, self.cluster, PINNED_BATCH.get(tables.model), agent)
 
     def hints(self, entry: TraceJob) -> Hints:
@@ -226,7 +226,8 @@ class ElasticRun:
         """Choose the batch for what it holds, in this epoch."""
         self._tried = 0.0
         replicas = sum(self._placement)
-        wanted = sum(grant.batch or 0 for grant in grants) or self._batch
+        pinned = self._batch if self._agent is not None else None
+        wanted = pinned or sum(grant.batch or 0 for grant in grants[:replicas]) or self._batch
         if wanted is not None:
             limits = self._tables.limits
             self._local = split_batch(max(wanted, limits.init_batch), replicas, limits)

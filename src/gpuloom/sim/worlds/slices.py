@@ -7,7 +7,7 @@ penalty), a workload that nobody measured by the mean of those measured.
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gpuloom.contract.view import Estimates, Report
@@ -109,13 +109,16 @@ class SliceRun:
 
     world: SliceWorld
     entry: TraceJob
+    told: Report | None = None
+    """What it told when it started on what it has."""
 
     def start(self, now_s: float, grants: Grants) -> Report | None:
         """A job of a measured workload that has a device for itself soon knows how many batches a second it does."""
         workload = self.world.measured(self.entry)
-        if workload is None or len(grants) != 1 or grants[0].share_pct < 100:
-            return None
-        return Report(now_s, batches_per_s=self._speed(grants[0]) / workload.batch_s)
+        self.told = None
+        if workload is not None and len(grants) == 1 and grants[0].share_pct >= 100:
+            self.told = Report(now_s, batches_per_s=self._speed(grants[0]) / workload.batch_s)
+        return self.told
 
     def rate(self, grants: Grants, beside: Sequence[Grant]) -> float:
         slowest = min([self._speed(grant) for grant in grants])
@@ -140,8 +143,8 @@ class SliceRun:
     def rewind(self, done: float) -> None:
         """Its only mark is its end: there is nothing to go back to."""
 
-    def report(self, now_s: float, done: float) -> Report | None:  # noqa: ARG002 - it has nothing to say
-        return None
+    def report(self, now_s: float, done: float) -> Report | None:  # noqa: ARG002 - it does not say how far it is
+        return None if self.told is None else replace(self.told, at_s=now_s)
 
     def tried(self) -> float:
         return 0.0
