@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, median
@@ -97,6 +97,7 @@ class Ran:
     told: dict[str, Any] | None
     complaint: str
     entries: tuple[Event | Decision, ...]
+    log: tuple[str, ...]
 
     @property
     def failed(self) -> str | None:
@@ -126,20 +127,23 @@ def drawn_jobs(number: int, scale: float, seed: int) -> list[Drawn]:
     ]
 
 
-def run(jobs: Sequence[dict[str, object]], policy: str, setting: Setting) -> Ran:
-    """In a state folder of its own, as a user would."""
+def run(
+    jobs: Sequence[dict[str, object]], policy: str, setting: Setting, timing_s: Mapping[str, float] = TIMING_S
+) -> Ran:
+    """In a state folder of its own, as a user would. `timing_s`: of the real clock."""
     with tempfile.TemporaryDirectory(prefix="cpu-loop-") as folder:
         work, state = Path(folder) / "jobs.yaml", Path(folder) / "state"
         work.write_text(json.dumps({"jobs": jobs}), encoding="utf-8")
         words = ["run", work, "--state", state, "--device", setting.device, "--policy", policy]
         words += ["--pace", setting.pace, "--output", "json"]
-        for name, seconds in TIMING_S.items():
+        for name, seconds in timing_s.items():
             words += ["--timing", f"{name}={seconds * setting.pace:g}"]
         began_s = time.monotonic()
         done = subprocess.run([*GPULOOM, *map(str, words)], capture_output=True, text=True, check=False)
         passed_s = time.monotonic() - began_s
         complaint = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        return Ran(done.returncode, passed_s, _json(done.stdout), complaint, tuple(_entries(state / "log.jsonl")))
+        log = _lines(state / "log.jsonl")
+        return Ran(done.returncode, passed_s, _json(done.stdout), complaint, tuple(_entries(log)), log)
 
 
 def _json(text: str) -> dict[str, Any] | None:
@@ -150,13 +154,17 @@ def _json(text: str) -> dict[str, Any] | None:
     return told
 
 
-def _entries(path: Path) -> Iterator[Event | Decision]:
+def _lines(path: Path) -> tuple[str, ...]:
+    return tuple(path.read_text(encoding="utf-8").splitlines(keepends=True)) if path.exists() else ()
+
+
+def _entries(log: Sequence[str]) -> Iterator[Event | Decision]:
     """As far as it can be read."""
     try:
-        for entry in read(path.read_text(encoding="utf-8").splitlines(keepends=True), path.name):
+        for entry in read(log, "log.jsonl"):
             if not isinstance(entry, Header):
                 yield entry
-    except (OSError, InputError) as reason:
+    except InputError as reason:
         print(f"the log of a run cannot be read to its end: {reason}", file=sys.stderr, flush=True)
 
 

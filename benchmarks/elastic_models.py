@@ -2,10 +2,14 @@
 
     python benchmarks/elastic_models.py cnn FOLDER
 
+Without arguments it is warm: it has imported everything, and forks a job for every line that it reads,
+`{"model": "cnn", "folder": "…", "env": {…}}`; `{"wait": PID}` waits for one.
+
 Rank 0 writes a line a step: when it began and ended, on the clock that all processes share.
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -15,6 +19,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from gpuloom.train import elastic
+from gpuloom.train.elastic.launch import import_what_workers_need
 
 BATCH = 24
 
@@ -71,9 +76,7 @@ class Transformer(nn.Module):  # type: ignore[misc]
 MODELS = {"cnn": cnn, "resnet18": resnet18, "transformer": Transformer}
 
 
-def main() -> None:
-    name, folder = sys.argv[1], Path(sys.argv[2])
-
+def run(name: str, folder: Path) -> None:
     def train(worker: elastic.Worker) -> None:
         torch.manual_seed(1)
         dataset = TensorDataset(torch.randn(960, 3, 32, 32), torch.randint(0, 10, (960,)))
@@ -91,5 +94,23 @@ def main() -> None:
     elastic.run(train, batch=BATCH, max_batch=480, checkpoint_s=2.0)
 
 
+def stay_warm() -> None:
+    import_what_workers_need()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "wait" in asked:
+            print(os.waitstatus_to_exitcode(os.waitpid(asked["wait"], 0)[1]), flush=True)
+        elif pid := os.fork():
+            print(pid, flush=True)
+        else:
+            os.environ.update(asked["env"])
+            try:
+                run(asked["model"], Path(asked["folder"]))
+            except SystemExit as error:
+                os._exit(int(error.code or 0))
+            finally:
+                os._exit(1)
+
+
 if __name__ == "__main__":
-    main()
+    run(sys.argv[1], Path(sys.argv[2])) if len(sys.argv) > 1 else stay_warm()

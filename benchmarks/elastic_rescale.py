@@ -5,8 +5,8 @@
 
 pause      from the end of the last step before a change to the beginning of the first after it: growth from 2 to 3
            workers, shrinking from 3 to 2, another batch, in place; the same growth by a stop with a checkpoint and a
-           new process (cold); all workers killed, and replaced by the warm fork server from its checkpoint (warm; from
-           the kill on)
+           new process (cold), or a fork of one that has imported everything (warm); all workers killed, and replaced
+           by the fork server from its checkpoint (killed; from the kill on)
 exact      100 random changes of workers and batch, against a plain loop of one process in 64 bits
 kill       50 SIGKILLs of random workers, the first one's and during changes among them, and what it cost
 batchnorm  how far plain batch norm is from the same training on one worker; the synchronised one beside it
@@ -39,28 +39,57 @@ from gpuloom.train.elastic.client import Client  # noqa: E402
 MODELS = ("cnn", "transformer", "resnet18")
 
 
+MODELS_FILE = ROOT / "benchmarks" / "elastic_models.py"
+RESTARTS = (("cold_restart", False), (None, True), ("warm_restart", True), (None, False))
+"""What is stopped is of the same kind as what is started: to end a process is a part of the pause too."""
+ALL = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+class Warm:
+    """A process that has imported everything, and forks jobs."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(MODELS_FILE)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | ALL,
+        )  # fmt: skip
+
+    def ask(self, **asked: Any) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
 class Process:
     """A training of elastic_models.py, by its contract alone."""
 
-    def __init__(self, model: str, folder: Path) -> None:
-        self.model, self.folder = model, folder
+    def __init__(self, model: str, folder: Path, warm: Warm) -> None:
+        self.model, self.folder, self.warm = model, folder, warm
         self.process: subprocess.Popen[bytes] | None = None
-        self.generation = 0
+        self.pid = self.generation = 0
 
-    def begin(self, names: str, resume: bool) -> None:
+    def begin(self, names: str, resume: bool, warm: bool = False) -> None:
+        """As a process of its own, or forked by the warm one."""
         self.generation = 0
         env = {
             "GPULOOM_CHECKPOINT_DIR": str(self.folder), "GPULOOM_ELASTIC_SOCKET": str(self.folder / "socket"),
             "GPULOOM_WORKERS": json.dumps(seats(*names)), "GPULOOM_RESUME": str(int(resume)),
-            "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
         }  # fmt: skip
-        command = [sys.executable, str(ROOT / "benchmarks" / "elastic_models.py"), self.model, str(self.folder)]
-        self.process = subprocess.Popen(command, env=os.environ | env)
+        if warm:
+            self.process, self.pid = None, self.warm.ask(model=self.model, folder=str(self.folder), env=env)
+            return
+        command = [sys.executable, str(MODELS_FILE), self.model, str(self.folder)]
+        self.process = subprocess.Popen(command, env=os.environ | ALL | env)
+        self.pid = self.process.pid
 
     def stop(self) -> None:
-        assert self.process is not None
-        self.process.terminate()
-        self.process.wait()
+        os.kill(self.pid, signal.SIGTERM)
+        code = self.warm.ask(wait=self.pid) if self.process is None else self.process.wait()
+        assert code == 0, "it saves when it is stopped"
 
     def client(self) -> Client:
         return Client(self.folder / "socket", timeout_s=120)
@@ -88,7 +117,8 @@ def pause_of(model: str, rounds: int) -> dict[str, Any]:
     """Medians and extremes of all ways to change one model."""
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        process = Process(model, Path(folder))
+        warm = Warm()
+        process = Process(model, Path(folder), warm)
         process.begin("AB", resume=False)
         for _ in range(rounds):
             with process.client() as client:
@@ -98,20 +128,28 @@ def pause_of(model: str, rounds: int) -> dict[str, Any]:
                     found.setdefault(change, []).append(process.resize(client, names, batch))
                     some_steps(process)
                 process.resize(client, "AB", 24)
-                found.setdefault("warm_restart", []).append(killed(process, client))
+                found.setdefault("killed", []).append(killed(process, client))
                 client.settled(300)
-            process.stop()
-            process.begin("ABC", resume=True)
-            with process.client() as client:
-                found.setdefault("cold_restart", []).append(client.settled(300)["pause_s"])
-                process.resize(client, "AB", 24)
+            for way, is_warm in RESTARTS:
+                process.stop()
+                process.begin("ABC", resume=True, warm=is_warm)
+                with process.client() as client:
+                    pause_s = client.settled(300)["pause_s"]
+                    process.resize(client, "AB", 24)
+                    some_steps(process)
+                if way is not None:
+                    found.setdefault(way, []).append(pause_s)
         step_s = median(row["ended"] - row["began"] for row in process.steps())
         process.stop()
+        warm.close()
     summary = {
         name: {"median_s": median(all_s), "least_s": min(all_s), "most_s": max(all_s)} for name, all_s in found.items()
     }
-    ratio = summary["cold_restart"]["median_s"] / summary["grow"]["median_s"]
-    return {**summary, "step_s": step_s, "cold_over_grow": ratio, "rounds": rounds}
+    over = {
+        f"{way}_over_grow": summary[f"{way}_restart"]["median_s"] / summary["grow"]["median_s"]
+        for way in ("cold", "warm")
+    }
+    return {**summary, "step_s": step_s, **over, "rounds": rounds}
 
 
 def killed(process: Process, client: Client) -> float:

@@ -21,17 +21,21 @@ from elastic_runs import GPUS, Run, cases_for, elastic_inputs, run_cases, withou
 from gpuloom.cli.inputs import parse_seeds
 from gpuloom.contract.view import MoveCosts
 from gpuloom.errors import InputError
-from gpuloom.policies.ones.tuning import LEVERS
+from gpuloom.policies.ones.tuning import LEVERS as ALL_LEVERS
 from gpuloom.sim.compare.statistics import mean_and_error
 from gpuloom.sim.inputs import POLLUX_COSTS, Inputs
 
+LEVERS = [name for name in ALL_LEVERS if name != "slices"]
+"""Of jobs that can do with a part of a GPU there are none here: ones_slices.py has what they are worth."""
 WHAT = {
     "name": "jobs of one name learn from each other: step times and lengths",
+    "metric": "what is left of jobs without a name follows from the path of their metric too",
     "ranks": "who has less left counts more, by rank",
     "hysteresis": "what a change costs is weighed against what it brings",
     "start": "an unknown job may start on a whole node",
     "growth": "a job may grow to three times what was seen, not two",
     "noise": "gradient noise is taken to grow with the batch",
+    "bound": "who has had too little for its age is given its part",
 }
 NO_SWITCH = {"costs": "what moving costs is known"}
 

@@ -35,11 +35,12 @@ COMMANDS: dict[str, list[object]] = {
         "elastic_world.py", *ELASTIC, "--seeds", "1-5", "--length-jitter", 0.7, "--rescale-s", 1,
         "--policies", "tiresias,pollux,ones,ones:-name",
     ],
-    "elastic_world_load_2": [
-        "elastic_world.py", *ELASTIC, "--seeds", "1-3", "--load", 2, "--policies", "tiresias,pollux,ones,ones:-name",
-    ],
+    "elastic_axes": ["elastic_axes.py", *ELASTIC, "--seeds", "1-2"],
     "ones_levers": ["ones_levers.py", *ELASTIC],
+    "ones_search": ["ones_search.py", *ELASTIC, "--seeds", "1-2"],
+    "remaining_work": ["remaining_work.py", *ELASTIC, "--seeds", "1-5"],
     "ones_scale": ["ones_scale.py"],
+    "ones_slices": ["ones_slices.py", *ELASTIC, "--miso", MISO, "--seeds", "1-10"],
     "interference": [
         "interference.py", "--profile", DATA / "igniter" / "profile_v100.jsonl",
         "--solo-and-pairs", DATA / "igniter" / "solo_and_pairs_v100.jsonl", "--a100", DATA / "gpulet_a100",
