@@ -87,7 +87,9 @@ def go_on() -> None:
     if target is None or how == "deaf" or (how == "waits" and not (marks / "go").exists()):
         return
     if how == "fails":
-        state.update(done=True, error="no room")
+        state.update(done=True, error="no room \ud800\x1b[2J")
+    elif how == "is over":
+        state.update(done=True, finished=True)
     else:
         places = {worker["device"]: worker["env"] for worker in target["workers"]}
         state.update(done=True, batch=target["batch"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuloom.live.elastic.link import MOST_BYTES, Link, Lost
+from gpuloom.live.elastic.link import MOST_BYTES, Link, Lost, Status
 
 
 @pytest.fixture
@@ -29,11 +29,11 @@ def test_lines_both_ways(listener: tuple[Path, socket.socket]) -> None:
     assert link.receive() == []
     link.send({"op": "status"})
     assert job.recv(100) == b'{"op": "status"}\n'
-    job.sendall(b'{"a": 1}\n\n{"b"')
-    assert link.receive() == [{"a": 1}]
+    job.sendall(b'{"generation": 1}\n\n{"generation"')
+    assert link.receive() == [Status(1)]
     job.sendall(b": 2}\n")
     job.close()
-    assert link.receive() == [{"b": 2}]
+    assert link.receive() == [Status(2)]
     with pytest.raises(Lost, match="closed"):
         link.receive()
     link.close()
@@ -66,6 +66,35 @@ def test_rubbish(listener: tuple[Path, socket.socket], rubbish: bytes) -> None:
         if lost is not None:
             break
     assert lost in ("what it answers is no message", "it talks without end")
+    link.close()
+    job.close()
+
+
+@pytest.mark.parametrize(
+    ("told", "understood"),
+    [
+        (b'{"generation": 3, "done": true, "pause_s": 0.5, "error": null}', Status(3, done=True, pause_s=0.5)),
+        (b'{"generation": 3, "finished": true, "workers": ["a"]}', Status(3, finished=True, workers=("a",))),
+        (b'{"generation": 3, "error": "bad \\ud800 \\u001b[2J"}', Status(3, error="bad \ufffd \ufffd[2J")),
+        (b'{"generation": 3, "workers": ["\\udfff", 4]}', Status(3, workers=("\ufffd", "what is no text"))),
+        (b'{"generation": 3, "error": %s}' % (b"9" * 4000), Status(3, error="what is no text")),
+        (b'{"generation": 3, "pause_s": 1%s}' % (b"0" * 400), Status(3)),
+        (b'{"generation": 3, "pause_s": NaN}', Status(3)),
+        (b'{"generation": 3, "pause_s": Infinity, "done": 1}', Status(3)),
+        (b'{"generation": %s}' % (b"9" * 4300), None),
+        (b'{"generation": true}', None),
+        (b'{"generation": -1}', None),
+        (b'{"op": "status"}', None),
+    ],
+)
+def test_what_a_job_says_can_be_printed_and_logged(
+    listener: tuple[Path, socket.socket], told: bytes, understood: Status | None
+) -> None:
+    path, sock = listener
+    link = Link(path, os.geteuid())
+    job, _ = sock.accept()
+    job.sendall(told + b"\n")
+    assert link.receive() == ([] if understood is None else [understood])
     link.close()
     job.close()
 

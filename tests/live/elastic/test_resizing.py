@@ -230,6 +230,17 @@ def test_it_completes_while_it_is_resized(gym: Gym) -> None:
     gym.check_left_as_found()
 
 
+def test_a_job_whose_training_is_over_is_left_to_its_end(cpus: Gym) -> None:
+    cpus.stretchy("is over")
+    runner = cpus.begin(cpus.policy("1-2"), resize_s=3000)
+    until(lambda: cpus.rescales() == 1, "it has answered")
+    cpus.mark("finish")
+    cpus.finish(runner)
+    assert "its training is over" in cpus.events("JobRescaled")[0]["cause"]
+    assert cpus.events("RescaleFailed") == cpus.changes("resumed") == []
+    cpus.check_left_as_found()
+
+
 def test_the_runner_is_killed_while_it_is_resized(gym: Gym) -> None:
     """The job goes on, and is told again."""
     gym.stretchy("waits")

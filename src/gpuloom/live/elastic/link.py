@@ -7,11 +7,29 @@ import json
 import os
 import socket
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 1 << 20
 """Longer lines are no messages."""
+MOST_WORDS = 300
+MOST_GENERATION = 1 << 53
+MOST_PAUSE_S = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a job says of itself, as far as it makes sense: texts can be printed and logged, numbers are finite."""
+
+    generation: int
+    done: bool = False
+    refused: bool = False
+    finished: bool = False
+    """Its training is over; it only lives on for something else."""
+    error: str | None = None
+    workers: tuple[str, ...] | None = None
+    pause_s: float | None = None
 
 
 class Lost(Exception):  # noqa: N818 (a fact about the other side)
@@ -57,8 +75,8 @@ class Link:
         except OSError as error:
             raise Lost("it has closed its socket") from error
 
-    def receive(self) -> list[dict[str, Any]]:
-        """What has come since; Lost if that was the last."""
+    def receive(self) -> list[Status]:
+        """What has come since; Lost if that was the last. What has no generation is nothing that was asked for."""
         self._push()
         try:
             while len(self._unread) <= MOST_BYTES and (data := self._socket.recv(1 << 16)):
@@ -74,7 +92,28 @@ class Link:
         found = [_object(line) for line in lines if line.strip()]
         if closed and not found:
             raise Lost("it has closed its socket")
-        return found
+        return [status for one in found if (status := _status(one)) is not None]
+
+
+def _status(told: dict[str, Any]) -> Status | None:
+    generation, error, workers, pause_s = (told.get(name) for name in ("generation", "error", "workers", "pause_s"))
+    if type(generation) is not int or not 0 <= generation <= MOST_GENERATION:
+        return None
+    return Status(
+        generation,
+        done=told.get("done") is True,
+        refused=bool(told.get("refused")),
+        finished=told.get("finished") is True,
+        error=None if error is None else _printable(error),
+        workers=tuple(map(_printable, workers)) if isinstance(workers, list) else None,
+        pause_s=pause_s if isinstance(pause_s, int | float) and 0 <= pause_s <= MOST_PAUSE_S else None,
+    )
+
+
+def _printable(told: Any) -> str:
+    """In a line, without what moves a terminal's cursor or cannot be written to a log."""
+    text = told[:MOST_WORDS] if isinstance(told, str) else "what is no text"
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -6,16 +6,15 @@ has nothing to do, and says so. What the job holds meanwhile, and what it is to 
 """
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuloom.contract.view import Phase
 from gpuloom.engine.events import JobRescaled, RescaleFailed
 from gpuloom.gpus.grant import Grants
 from gpuloom.live.devices import DeviceError, Worker, batch_of
-from gpuloom.live.elastic.link import Link, Lost
+from gpuloom.live.elastic.link import MOST_WORDS, Link, Lost, Status
 from gpuloom.live.jobs import LiveJob
 from gpuloom.live.launch import limits_of
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 CLOSED_REAL_S = 2.0
 """So long a job may live on after it has closed its socket: most that do so are about to end, which says more."""
-MOST_WORDS = 300
 
 
 @dataclass(slots=True)
@@ -85,7 +83,7 @@ class Resizing:
         self._failed(job_id, "its processes have ended meanwhile")
         return True
 
-    def _hear(self, resize: Resize) -> list[dict[str, Any]]:
+    def _hear(self, resize: Resize) -> list[Status]:
         """What it says. Whoever is connected anew is asked first where it stands."""
         if resize.link is None:
             account = self._body.launcher.accounts[resize.job.id]
@@ -94,25 +92,24 @@ class Resizing:
             resize.link.send({"op": "status"})
         return resize.link.receive()
 
-    def _take(self, job_id: str, resize: Resize, status: Mapping[str, Any]) -> None:
-        at, error = status.get("generation"), status.get("error")
-        if not isinstance(at, int) or job_id not in self._under_way:
+    def _take(self, job_id: str, resize: Resize, status: Status) -> None:
+        if job_id not in self._under_way:
             return
         assert resize.link is not None
         if resize.generation is None:
-            resize.generation = at + 1
+            resize.generation = status.generation + 1
             batch = batch_of(resize.grants)
             told = {"op": "resize", "generation": resize.generation, "workers": resize.workers, "batch": batch}
             resize.link.send(told)
             resize.trouble = "it is not done"
-        elif status.get("refused") or (status.get("done") is True and at >= resize.generation):
-            wrong = str(error)[:MOST_WORDS] if error is not None else _differs(status, resize.workers)
-            if wrong is None and not status.get("refused"):
+        elif status.refused or (status.done and status.generation >= resize.generation):
+            wrong = status.error or (None if status.finished else _differs(status, resize.workers))
+            if wrong is None and not status.refused:
                 self._done(job_id, resize, status)
             else:
                 self._failed(job_id, wrong or "it refuses")
 
-    def _done(self, job_id: str, resize: Resize, status: Mapping[str, Any]) -> None:
+    def _done(self, job_id: str, resize: Resize, status: Status) -> None:
         """It has left what it does not keep: its group shrinks, and the engine may give that to others."""
         body, view = self._body, self._body.engine.state.jobs[job_id]
         self._forget(job_id)
@@ -123,9 +120,9 @@ class Resizing:
             self._failed(job_id, str(error))
             return
         resize.job.grants = resize.grants
-        pause_s = status.get("pause_s")
-        paused = f", after a pause of {pause_s:.3g} s" if isinstance(pause_s, int | float) else ""
-        body.tell(JobRescaled(body.now_s(), f"it goes on{paused}", job_id))
+        paused = f", after a pause of {status.pause_s:.3g} s" if status.pause_s is not None else ""
+        cause = "its training is over, and it is about to end" if status.finished else f"it goes on{paused}"
+        body.tell(JobRescaled(body.now_s(), cause, job_id))
 
     def _lost(self, job_id: str, resize: Resize, reason: str) -> None:
         """Before it listens it is waited for; after that it has a moment to end, or to listen again."""
@@ -148,9 +145,9 @@ class Resizing:
             resize.link.close()
 
 
-def _differs(status: Mapping[str, Any], workers: tuple[Worker, ...]) -> str | None:
+def _differs(status: Status, workers: tuple[Worker, ...]) -> str | None:
     """Whether it is where it was told to be, if it says where it is."""
-    there, wanted = status.get("workers"), [worker["device"] for worker in workers]
-    if not isinstance(there, list) or sorted(map(str, there)) == sorted(wanted):
+    wanted = [worker["device"] for worker in workers]
+    if status.workers is None or sorted(status.workers) == sorted(wanted):
         return None
-    return f"it says that it is done, with workers on {', '.join(map(str, there))}"[:MOST_WORDS]
+    return f"it says that it is done, with workers on {', '.join(status.workers)}"[:MOST_WORDS]
