@@ -8,10 +8,12 @@ from gpuloom.errors import InputError
 
 def turned_off(policy: str, arg: str, levers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What changes in the policy's tuning when the levers that the argument names are off."""
-    changes: dict[str, Any] = {}
-    for word in filter(None, arg.split(",")):
+    named = list(filter(None, arg.split(",")))
+    for word in named:
         if word.removeprefix("-") not in levers or not word.startswith("-"):
             known = ", ".join(f"-{name}" for name in levers)
             raise InputError(f"policy {policy}:{arg}: {word!r} is none of its levers; accepted are {known}")
-        changes |= levers[word[1:]]
+    changes: dict[str, Any] = {}
+    for name in levers:  # in the order of the table: in which order they are named makes no difference
+        changes |= levers[name] if f"-{name}" in named else {}
     return changes

@@ -223,7 +223,7 @@ class VirtualBody:
         self._resizes += 1
         fails = self._resizes in self.faults.failing_resizes
         moved = [grant.device for grant in grants] != [grant.device for grant in job.grants]
-        self._halt(job, save=True)
+        self._stand_still(job)  # its workers hand on what they have; nobody writes it to a disk
         job.grants = grants
         delay_s = self.costs.told().resize_s if moved else 0.0
         answer = self._cannot_go_on if fails else self._go_on
@@ -256,10 +256,13 @@ class VirtualBody:
 
     def _halt(self, job: RunningJob, *, save: bool) -> None:
         """The job's processes no longer work; without saving, what was done since the last checkpoint is lost."""
-        job.done += job.rate * (self.now_s - job.since_s)
+        self._stand_still(job)
         job.done = job.saved = job.done if save else job.saved
         if not save:
             job.run.rewind(job.saved)
+
+    def _stand_still(self, job: RunningJob) -> None:
+        job.done += job.rate * (self.now_s - job.since_s)
         job.version += 1
         job.working = False
         self._set_rate(job, 0.0)

@@ -113,8 +113,8 @@ def make_world(scenario: Scenario, cluster: Cluster, policy: Policy, seed: int) 
     elastic = ElasticWorld(
         scenario.tables, cluster, adaptive=adaptive, start_s=costs.start_s, restart_s=costs.restart_s
     )
-    sliced = any(entry.job.kind is Kind.SLICEABLE for entry in scenario.trace)
-    return MixedWorld(elastic, slices) if sliced else elastic
+    others = any(entry.job.kind is not Kind.ELASTIC and entry.length_s is not None for entry in scenario.trace)
+    return MixedWorld(elastic, slices) if others else elastic
 
 
 class LogWriter(Watcher):

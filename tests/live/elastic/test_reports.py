@@ -1,5 +1,7 @@
 """What an elastic job reports becomes a model of its goodput, at steady intervals and only from what has lasted."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpuloom.live.elastic.reports import Reports
@@ -42,6 +44,15 @@ def test_a_model_of_what_has_lasted() -> None:
     assert fourth is not None
     assert fourth.goodput is not None
     assert (fourth.goodput.most_replicas, fourth.goodput.grad_sqr) == (3, 5.0)
+
+
+def test_there_is_a_sample_for_each_worker_at_least() -> None:
+    reports, small = Reports(5.0, 1.0), replace(JOB, batch=3, max_batch=None, max_gpus=16)
+    for now_s in (0.0, 5.0):
+        report = reports.of(small, told(batch=3.0), now_s)
+    assert report is not None
+    assert report.goodput is not None
+    assert report.goodput.max_replicas == 3
 
 
 def test_times_are_the_engines_and_of_one_pass() -> None:

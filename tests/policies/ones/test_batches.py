@@ -1,5 +1,6 @@
 """Which batch a job is told: the best on what it has, and another one only where that pays."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -49,6 +50,22 @@ def test_who_has_about_the_best_batch_keeps_it_and_who_has_not_does_not() -> Non
 def test_who_chooses_itself_or_would_have_to_start_again_is_told_none() -> None:
     assert told(Desk(), 1e4, chooses=True) == 0
     assert told(Desk(), 1e4, in_place=False) == 0
+
+
+def test_who_has_not_reported_is_told_none_whatever_others_of_its_name_have() -> None:
+    """Their limits need not be its own. And what was remembered makes no difference to that."""
+    desk, policy = Desk(), Ones(Desk().cluster)
+    desk.arrive("other", workload="net", max_gpus=4)
+    desk.put("other", 0, 1, 2, 3)
+    desk.report("other", replace(scales_well(4, max_replicas=4), progress=1e5))
+    desk.ask(policy, 60.0)
+    desk.arrive("new", workload="net", in_place=True, max_gpus=4)
+    heir = Ones(desk.cluster)
+    heir.restore(json.loads(json.dumps(policy.remember())))
+    plans = [one.decide(desk.view(120.0)) for one in (policy, heir)]
+    assert plans[0].grants["new"]
+    assert {grant.batch for plan in plans for grant in plan.grants["new"]} == {None}
+    assert plans[0] == plans[1]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from gpuloom.sim.run import Result, simulate
 from gpuloom.sim.scenario import Scenario
 from gpuloom.work.model import TraceJob
 from tests.policies.conftest import Desk, scales_well
-from tests.sim.small_traces import jcts, whole
+from tests.sim.small_traces import jcts, sliced, whole
 
 
 def run(trace: list[TraceJob], gpus: str, policy: str = "ones") -> Result:
@@ -41,6 +41,12 @@ def test_a_job_that_fits_on_few_gpus_does_not_hold_up_the_others() -> None:
     assert max(jcts(run(trace, "1xV100-16GB,2xA100-40GB")).values()) < 1300
 
 
+def test_who_can_do_with_a_slice_is_put_on_gpus_that_cannot_be_cut_too() -> None:
+    trace = [sliced(f"j{number}", 0.0, 1800.0, mem_mib=4000) for number in range(16)]
+    mixed = fmean(jcts(run(trace, "7xV100-16GB,1xA100-40GB")).values())
+    assert mixed < 3600, "on the one that can be cut alone it took four times as long"
+
+
 def test_scattered_gpus_do_for_who_cannot_take_less() -> None:
     trace = [whole("s0", 0.0, 72_000.0), whole("t0", 0.0, 300.0, 3), whole("s1", 0.0, 72_000.0)]
     trace += [whole("t1", 0.0, 300.0, 3), whole("big", 600.0, 600.0, 4)]
@@ -49,6 +55,21 @@ def test_scattered_gpus_do_for_who_cannot_take_less() -> None:
 
 def test_nodes_of_different_sizes_make_up_what_one_job_needs() -> None:
     assert jcts(run([whole("big", 0.0, 600.0, 8)], "1x4xV100-16GB,4x1xV100-16GB"))["big"] < 700
+
+
+def test_a_wide_job_beside_a_steady_crowd_waits_no_longer_than_the_crowd() -> None:
+    dice = np.random.default_rng(4)
+    crowd = [named(whole(f"s{n}", 700.0 * n, 3600.0 * dice.uniform(0.5, 1.5)), "short") for n in range(80)]
+    wide = named(whole("wide", 15_000.0, 600.0, 4), "wide")
+    found = jcts(run(sorted([*crowd, wide], key=lambda entry: entry.job.submit_s), "1x4xV100-16GB"))
+    assert found["wide"] < max(found.values())
+    assert found["wide"] < 12_000, "without a place kept for it, it was the last to run"
+
+
+def test_turns_that_cost_more_than_the_patience_come_to_an_end() -> None:
+    trace = [named(whole(f"j{n}", 0.0, 7200.0, gpus)) for n, gpus in enumerate((4, 4, 1, 1))]
+    costly = Scenario(trace, "1x4xV100-16GB", costs=Costs(start_s=10.0, restart_s=3000.0))
+    assert simulate(costly, "ones").summary.makespan_s < 60_000
 
 
 def test_the_costs_that_were_given_are_told() -> None:

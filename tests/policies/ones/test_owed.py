@@ -60,6 +60,32 @@ def test_who_needs_more_than_half_of_the_gpus_has_its_turn_too() -> None:
     assert owed.floors(jobs, [1, 2, 3, 4], 4) == {"wide": 4}
 
 
+def test_who_needs_more_than_others_leave_is_not_passed_over() -> None:
+    owed, jobs = Owed(1_000.0), [job("a"), job("wide", min_gpus=2), job("b")]
+    owed.count(jobs[:1], CLUSTER, 4, 3_000.0)
+    assert owed.floors(jobs[:1], [1, 2, 3, 4], 4) == {"a": 4}
+    served = [job("a", 1), *jobs[1:]]
+    for now_s in (3_001.0, 3_901.0):
+        owed.count(served, CLUSTER, 4, now_s)
+    late = [served[0], jobs[1], job("b", submit_s=1_000.0)]
+    owed.restore(owed.remember() | {"owed": {"a": 0.0, "wide": 3_000.0, "b": 2_000.0}})
+    assert owed.floors(late, [1, 2, 3, 4], 4) == {"a": 1}, "what a leaves is not b's: it is kept for the wide one"
+    owed.count(late, CLUSTER, 4, 4_100.0)
+    assert owed.floors(late, [1, 2, 3, 4], 4) == {"wide": 2}
+
+
+def test_a_turn_is_not_spent_on_starting_again() -> None:
+    owed, jobs = Owed(100.0), [job("a"), job("b")]
+    owed.count(jobs, CLUSTER, 1, 2_100.0)
+    assert owed.floors(jobs, [1], 1, again_s=50.0) == {"a": 1}, "owed half a part for 1,050 s: more than ten starts"
+    held = [job("a", 1), job("b")]
+    for now_s in (2_300.0, 2_599.0):
+        owed.count(held, CLUSTER, 1, now_s)
+        assert owed.floors(held, [1], 1, again_s=50.0) == {"a": 1}
+    owed.count(held, CLUSTER, 1, 2_601.0)
+    assert owed.floors(held, [1], 1, again_s=50.0) == {"b": 1}
+
+
 def test_time_before_a_job_came_is_not_owed() -> None:
     owed = Owed(100.0)
     owed.count([job("old")], CLUSTER, 4, 10_000.0)

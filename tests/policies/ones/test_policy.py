@@ -245,6 +245,10 @@ def test_a_rigid_job_waits_rather_than_be_given_a_part_of_what_it_takes(desk: De
     assert all(len(desk.held(f"r{number}")) in (0, 2) for number in range(4))
 
 
+def test_levers_may_be_named_in_any_order() -> None:
+    assert without("-growth,-name") == without("-name,-growth") != without("-name")
+
+
 def test_levers_are_turned_off_by_name_and_nonsense_is_refused(desk: Desk) -> None:
     assert without("") == Tuning()
     for name, changes in LEVERS.items():

@@ -37,6 +37,13 @@ def test_far_apart_ranks_are_whole_numbers() -> None:
     assert soft_ranks(np.array([1e9, 1.0, 1e4]), 0.5) == pytest.approx([1.0, 3.0, 2.0], abs=1e-6)
 
 
+def test_many_jobs_are_ranked_as_few_are() -> None:
+    left = np.random.default_rng(1).lognormal(5.0, 2.0, 700)
+    logs = np.log(left)
+    apart = np.clip((logs[None, :] - logs[:, None]) / 0.5, -30.0, 30.0)
+    assert np.array_equal(soft_ranks(left, 0.5), (1.0 / (1.0 + np.exp(-apart))).sum(axis=1) + 0.5)
+
+
 def test_those_alike_share_their_ranks() -> None:
     assert soft_ranks(np.array([7.0, 7.0, 7.0, 7.0]), 0.5).tolist() == [2.5] * 4
     almost = soft_ranks(np.array([100.0, 101.0]), 0.5)

@@ -13,7 +13,7 @@ from gpuloom.contract.plan import NO_CHANGE, Plan
 from gpuloom.contract.policy import Policy, When
 from gpuloom.contract.view import MoveCosts, Report, View
 from gpuloom.engine.audit import audit
-from gpuloom.engine.events import Event, JobReported
+from gpuloom.engine.events import Event, JobCrashed, JobReported
 from gpuloom.engine.log import Header, read
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.errors import InputError
@@ -23,9 +23,10 @@ from gpuloom.perf.goodput.goodput import gain
 from gpuloom.perf.goodput.tables import ElasticTables
 from gpuloom.sim.body import VirtualBody, Watcher
 from gpuloom.sim.costs import Costs
+from gpuloom.sim.faults import NO_FAULTS, Faults
 from gpuloom.sim.run import build_policy, simulate
 from gpuloom.sim.scenario import Scenario
-from gpuloom.sim.worlds.elastic import ElasticWorld, progress_per_s, stretched, total_step_s
+from gpuloom.sim.worlds.elastic import TRIAL_STEPS, ElasticWorld, progress_per_s, stretched, total_step_s
 from gpuloom.work.model import Job, Kind, TraceJob
 from tests.perf.conftest import small_profile, true_times
 
@@ -338,13 +339,15 @@ class Diary(Watcher):
             self.reports.append(event.report)
 
 
-def lived(script: dict[float, tuple[int, ...]], costs: Costs, *, in_place: bool = False) -> Diary:
+def lived(
+    script: dict[float, tuple[int, ...]], costs: Costs, *, in_place: bool = False, faults: Faults = NO_FAULTS
+) -> Diary:
     """One long job that is moved about by hand."""
     job = replace(entry(), stretch=3.0)
     job = replace(job, job=replace(job.job, in_place=in_place))
     diary, policy = Diary(), Scripted(CLUSTER, script)
     place = world(start_s=costs.start_s, restart_s=costs.restart_s)
-    body = VirtualBody(Engine(CLUSTER, policy, costs=costs.told()), place, costs, [diary])
+    body = VirtualBody(Engine(CLUSTER, policy, costs=costs.told()), place, costs, [diary], faults)
     body.run([job])
     assert not body.jobs
     return diary
@@ -384,6 +387,27 @@ def test_what_it_reports_between_two_epochs_is_how_far_it_truly_is() -> None:
     first, second = diary.reports[:2]
     assert (first.at_s, first.progress, second.at_s) == (40.0, 0.0, 70.0)
     assert second.progress == pytest.approx(30.0 * run.rate(on(0), ()))
+
+
+def test_a_batch_that_was_told_is_paid_for_when_it_is_first_tried() -> None:
+    run = world(adaptive=True).admit(entry(batch=None))
+    first, second = on(0, batch=256), on(0, batch=300)
+    run.start(30.0, first)
+    price = run.tried()
+    assert price == pytest.approx(TRIAL_STEPS * gain(2.0, 4.0, 4.0), rel=1e-6), "so many steps"
+    run.start(40.0, second)
+    assert run.tried() > 0
+    run.start(50.0, first)
+    assert run.tried() == 0.0, "that one is known"
+
+
+def test_a_resize_is_no_checkpoint() -> None:
+    costs = Costs(start_s=30.0, restart_s=7.0, rescale_s=2.0)
+    script = {10.0: (0,), 150.0: (0, 1), 200.0: (0, 1)}
+    calm = lived(script, costs, in_place=True)
+    hit = lived(script, costs, in_place=True, faults=Faults((JobCrashed(160.0, "injected", "a"),)))
+    again = next(report for report in hit.reports if report.at_s > 160.0)
+    assert again.progress == 0.0 < next(report for report in calm.reports if report.at_s > 150.0).progress
 
 
 def test_a_policy_can_be_told_other_costs_than_it_pays() -> None:

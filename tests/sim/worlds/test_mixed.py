@@ -51,6 +51,12 @@ def test_it_is_there_only_where_both_kinds_are() -> None:
     assert isinstance(world_of(scenario(elastic(1), sliceable(1))), MixedWorld)
 
 
+def test_a_rigid_job_takes_as_long_as_it_says_whoever_else_is_there() -> None:
+    rigid = TraceJob(Job("rigid", 0.0, Kind.RIGID, "toy"), 600.0)
+    alone, beside = world_of(scenario(elastic(1), rigid)), world_of(scenario(elastic(1), sliceable(1), rigid))
+    assert alone.alone_s(rigid) == beside.alone_s(rigid) == 600.0
+
+
 def test_each_job_pays_and_is_measured_by_what_its_own_kind_does() -> None:
     world = world_of(scenario(elastic(1), sliceable(1)))
     assert isinstance(world, MixedWorld)

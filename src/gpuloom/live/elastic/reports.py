@@ -53,7 +53,8 @@ class Reports:
         if batch is None or ("progress" not in figures and "epoch" not in figures):
             return None
         if job.id not in self._known:
-            agent = Agent(_limits(job, batch), job.max_gpus, self._fits)
+            limits = _limits(job, batch)
+            agent = Agent(limits, min(job.max_gpus, limits.max_batch), self._fits)  # a sample for each, at least
             self._known[job.id] = _Known(agent, now_s - self._every_s)
         known, seen = self._known[job.id], _observation(progress, self._pace)
         known.has(None if seen is None else seen[:3], now_s)

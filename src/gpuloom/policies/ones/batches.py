@@ -25,7 +25,9 @@ def with_batches(
     found = dict(grants)
     for job in jobs:
         theirs = grants.get(job.id, job.grants)
-        model = beliefs.model(job) if job.job.in_place and theirs else None
+        # Before its own report its limits are not known: another job of its name may have others.
+        known = job.job.in_place and theirs and job.report is not None and job.report.goodput is not None
+        model = beliefs.model(job) if known else None
         if model is not None and not model.chooses_batch:
             model = replace(model, noise_exponent=0.0)
             each = _batch_each(view, model, theirs, job.grants)

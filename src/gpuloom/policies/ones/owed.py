@@ -5,7 +5,8 @@ owed half of that (`PART`); what it holds pays. Who is owed more than its fair p
 gets its fair part, or the next smaller number of GPUs that is allowed, until it has held some for as long. However many
 short jobs keep coming, each has had half of its fair part at any time, but for what the patience allows. GPUs bring
 less the more one has of them, so it takes about twice as long as with the fair part, at most. Where there are many more
-jobs than GPUs claims queue up, and turns that long cost few restarts.
+jobs than GPUs claims queue up, and turns that long cost few restarts. Nobody is passed over in that queue: who needs
+more GPUs than others have left of theirs has them kept until their turns are over.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.layouts import part_of
 
 PART = 0.5
+TURN_COSTS = 10.0
+"""A turn is at least so many times as long as it takes to start again, or it would be spent on that."""
 
 
 class Owed:
@@ -41,15 +44,17 @@ class Owed:
                 self._claims[job.id] += passed_s
         self._owed = owed
 
-    def floors(self, jobs: Sequence[JobView], counts: Sequence[int], gpus: int) -> dict[str, int]:
+    def floors(self, jobs: Sequence[JobView], counts: Sequence[int], gpus: int, again_s: float = 0.0) -> dict[str, int]:
         """What those with a claim are to have at least, as long as half of the GPUs will do for it: no more is owed.
 
-        Who is being served comes first, then who is owed longest. The first gets what it takes in any case.
+        Who is being served comes first, then who is owed longest. The first gets what it takes in any case. `again_s`:
+        what it costs to start again.
         """
+        patience_s = max(self._patience_s, TURN_COSTS * again_s)
         parts = {job.id: fair_part(job, gpus / len(jobs)) for job in jobs}
         waited_s = {job.id: self._owed[job.id] / parts[job.id] for job in jobs}
-        served_s = {job_id: seconds for job_id, seconds in self._claims.items() if seconds < self._patience_s}
-        claims = [job for job in jobs if job.id in served_s or waited_s[job.id] > self._patience_s]
+        served_s = {job_id: seconds for job_id, seconds in self._claims.items() if seconds < patience_s}
+        claims = [job for job in jobs if job.id in served_s or waited_s[job.id] > patience_s]
         self._claims = {job.id: served_s.get(job.id, 0.0) for job in claims}
         left, floors = ceil(PART * gpus), dict[str, int]()
         for job in sorted(claims, key=lambda job: (not self._claims[job.id], -waited_s[job.id])):
@@ -57,6 +62,8 @@ class Owed:
             if floor <= (left if floors else gpus):
                 floors[job.id] = floor
                 left -= floor
+            elif not self._claims[job.id]:
+                break  # what is left is kept for it
         return floors
 
     def remember(self) -> dict[str, object]:

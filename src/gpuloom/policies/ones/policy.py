@@ -162,7 +162,8 @@ class Ones(Policy):
         beliefs = self._steady.informed(jobs, self._beliefs.of(jobs, counts, node_size))
         weights = self._weights(jobs, beliefs, view.now_s)
         self._owed.count(jobs, view.cluster, gpus, view.now_s)
-        return Round(view, jobs, beliefs, weights, self._owed.floors(jobs, counts, gpus), counts, gpus, node_size)
+        floors = self._owed.floors(jobs, counts, gpus, max(view.costs.start_s, view.costs.resume_s))
+        return Round(view, jobs, beliefs, weights, floors, counts, gpus, node_size)
 
     def _schedule(self, now: Round, table: Options, pool: Pool | None) -> tuple[dict[str, Grants], Placed]:
         """The most valuable numbers, placed. Where some do not fit they are chosen again without those; the best stays.

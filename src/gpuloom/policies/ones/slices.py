@@ -104,9 +104,7 @@ class Pool:
         self._kinds: dict[str, tuple[object, ...]] = {}
         self._known_most: dict[tuple[str, str, str, int], float] = {}
         self._known_prices: dict[tuple[int, tuple[str, ...]], list[tuple[float, tuple[str, ...]]]] = {}
-        self._candidates = [
-            gpu for gpu, seen in view.gpus.items() if not seen.lost and view.cluster.gpus[gpu].model.mig
-        ]
+        self._candidates = [gpu for gpu, seen in view.gpus.items() if not seen.lost]
         self._models = [
             *{view.cluster.gpus[gpu].model.name: view.cluster.gpus[gpu].model for gpu in self._candidates}.values()
         ]
@@ -143,16 +141,20 @@ class Pool:
                 break
         found = [self._seating(groups)]
         others = [gpu for gpu in self._candidates if gpu not in groups]
-        grown = dict(groups)
+        grown, useless = dict(groups), set[str]()
         for gpu in others:
+            model = self._view.cluster.gpus[gpu].model.name
+            if model in useless:
+                continue
             # Who waits was let wait by the GPUs so far: only the new one can change that.
             waiting = self._seat_in(grown, waiting, [gpu])
             for _ in range(MOVES):
                 if not self._move(grown, [gpu]):
                     break
-            if gpu not in grown:
-                break
-            found.append(self._seating(grown))
+            if gpu in grown:
+                found.append(self._seating(grown))
+            else:
+                useless.add(model)
         while groups:
             victim = min(groups, key=lambda gpu: (self._value(gpu, groups[gpu]), gpu))
             homeless = groups.pop(victim)
@@ -305,8 +307,6 @@ class Pool:
         if not job.grants:
             return 0.0
         model = self._view.cluster.gpus[job.grants[0].gpu].model
-        if not model.mig:
-            return 0.0
         worth = self._worth(job_id, model)
         profile = self._has(job_id, job.grants[0].gpu)
         return worth.moves.get(profile, 0.0) - worth.stays.get(profile, 0.0)
@@ -323,7 +323,7 @@ class Pool:
         key = (job_id, model.name, has, slices)
         if key not in self._known_most:
             costs = self._costs(job_id, has, model)
-            open_ = {profile for cut in slices_by_count(model).get(slices, ()) for profile in cut if profile in costs}
+            open_ = {profile for cut in cuts_of(model).get(slices, ()) for profile in cut if profile in costs}
             least = min((costs[profile] for profile in open_), default=np.inf)
             self._known_most[key] = self._claims.get(job_id, 0.0) - least
         return self._known_most[key]
@@ -337,7 +337,7 @@ class Pool:
         has = tuple(self._has(job_id, gpu) for job_id in group)
         key = (model.name, layout if any(has) else (), group, has)
         if key not in self._cuts:
-            options = [*slices_by_count(model).get(len(group), ())]
+            options = [*cuts_of(model).get(len(group), ())]
             if any(has) and len(layout) >= len(group):
                 options.append(tuple(sorted(instance.profile for instance in layout)))
             costs = [self._costs(job_id, profile, model) for job_id, profile in zip(group, has, strict=True)]
@@ -436,6 +436,11 @@ class Pool:
         layout = nearest(model, now, slices, busy)
         assert layout is not None, "profiles come from legal layouts"
         return layout, seats_of(self._view, gpu, layout, profiles)
+
+
+def cuts_of(model: GpuModel) -> Mapping[int, Sequence[tuple[str, ...]]]:
+    """By number of slices. A GPU that cannot be cut is one for one."""
+    return slices_by_count(model) if model.mig else {1: [(whole_profile(model),)]}
 
 
 def _where(grant: Grant) -> str:

@@ -21,6 +21,9 @@ from gpuloom.policies.ones.beliefs import UNKNOWN_SCALING, Belief
 from gpuloom.policies.ones.tuning import Tuning
 from gpuloom.work.model import Kind
 
+WHOLE = "whole"
+"""What stands for a profile on GPUs that cannot be cut."""
+
 
 class Steady:
     def __init__(self, tuning: Tuning) -> None:
@@ -60,6 +63,8 @@ class Steady:
 
     def speeds(self, job: JobView, model: GpuModel) -> dict[str, float]:
         """On the profiles that have the memory and keep what it was promised, relative to the whole GPU."""
+        if not model.mig:
+            return {WHOLE: 1.0} if model.mem_mib >= (job.job.mem_mib or 0) else {}
         most = total_slices(model)
         believed = job.estimates or {profile.name: prior(profile.slices / most) for profile in model.profiles}
         key = self._key(job)
@@ -146,4 +151,6 @@ def ran_s(view: View, job: JobView) -> float:
 
 def whole_profile(model: GpuModel) -> str:
     """The profile that is all of the GPU; what is given there is the uncut GPU."""
+    if not model.mig:
+        return WHOLE
     return next(profile.name for profile in base_profiles(model) if profile.slices == total_slices(model))

@@ -9,12 +9,19 @@ import numpy as np
 
 from gpuloom.perf.arrays import Floats
 
+AT_ONCE = 256
+"""Jobs that are compared with all others at a time: so that thousands of them take no gigabytes."""
+
 
 def soft_ranks(left: Floats, softness: float) -> Floats:
     """1 for the most left, the number of jobs for the least; those about alike have about the same rank."""
     logs = np.log(left)
-    apart = np.clip((logs[None, :] - logs[:, None]) / softness, -30.0, 30.0)
-    return np.asarray((1.0 / (1.0 + np.exp(-apart))).sum(axis=1) + 0.5)
+    ranks = np.empty(len(logs))
+    for first in range(0, len(logs), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        apart = np.clip((logs[None, :] - logs[some, None]) / softness, -30.0, 30.0)
+        ranks[some] = (1.0 / (1.0 + np.exp(-apart))).sum(axis=1) + 0.5
+    return ranks
 
 
 def rank_weights(ranks: Floats, exponent: float) -> Floats:

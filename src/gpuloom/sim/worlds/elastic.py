@@ -227,10 +227,18 @@ class ElasticRun:
         self._tried = 0.0
         replicas = sum(self._placement)
         pinned = self._batch if self._agent is not None else None
-        wanted = pinned or sum(grant.batch or 0 for grant in grants[:replicas]) or self._batch
+        told = 0 if pinned else sum(grant.batch or 0 for grant in grants[:replicas])
+        wanted = pinned or told or self._batch
         if wanted is not None:
             limits = self._tables.limits
             self._local = split_batch(max(wanted, limits.init_batch), replicas, limits)
+            if (
+                told
+                and self._agent is not None
+                and not self._agent.has_seen(len(self._placement), replicas, self._local)
+            ):
+                # It is known at once, so the steps that it takes to know it are paid at once.
+                self._tried = self._rate(self._local) * self._trial_s()
             self._observe()
             return
         assert self._agent is not None, "a job without a batch of its own has an agent that chooses it"
