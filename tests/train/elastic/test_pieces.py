@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpuloom.train import elastic
 from gpuloom.train.elastic.settings import ElasticError, Every, Scaling, Settings
 
 pytestmark = [
@@ -112,6 +113,34 @@ def test_reentrant_checkpointing_adds_up_all_of_a_gradient(monkeypatch: pytest.M
     (alone,) = together(1, lambda group: weights(train(group, training(Twice, lambda one: one.parameters()), 5)))
     two = together(2, lambda group: weights(train(group, training(Twice, lambda one: one.parameters()), 5)))
     assert two[0] == two[1] == pytest.approx(alone, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_a_synchronised_batch_norm_computes_with_many_bits(kind: str) -> None:
+    """Under autocast its inputs have few; a count of 70,000 is more than a float16 can say."""
+    import torch
+    from torch import nn
+
+    dtype, dice = getattr(torch, kind), torch.Generator().manual_seed(1)
+    given = torch.randn(70_000, 2, generator=dice).to(dtype).requires_grad_()
+    plain, synchronised = nn.BatchNorm1d(2), elastic.sync_batch_norm(nn.BatchNorm1d(2))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = synchronised(given)
+        found.float().square().mean().backward()
+    assert found.dtype == given.grad.dtype == dtype
+    torch.testing.assert_close(found.float(), plain(given.detach().float()), atol=0.02, rtol=0.01)
+    assert synchronised.running_var.tolist() == pytest.approx(plain.running_var.tolist(), abs=1e-5)
+    assert elastic.sync_batch_norm(nn.BatchNorm1d(2)).to(dtype)(given).dtype == dtype
+
+
+def test_a_batch_norm_that_is_replaced_keeps_its_own_parameters() -> None:
+    from torch import nn
+
+    plain = nn.BatchNorm1d(3).double().eval()
+    plain.weight.requires_grad_(False)
+    made: Any = elastic.sync_batch_norm(nn.Sequential(plain))[0]
+    assert (made.weight is plain.weight, made.running_var is plain.running_var, made.training) == (True, True, False)
+    assert [one.requires_grad for one in made.parameters()] == [False, True]
 
 
 def test_parameters_that_are_unfrozen_or_added_later_are_added_up() -> None:
