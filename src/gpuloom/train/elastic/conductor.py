@@ -335,7 +335,7 @@ class Conductor:
             member.phase, member.ended = Phase.TRAINING, False
         common: Message = {
             "do": "form", "round": self.round, "size": len(members), "source": source, "lacking": lacking,
-            "batch": self.batch or None, "restore": stateless,
+            "batch": self.batch or None, "restore": stateless, "begun": self._furthest > 0,
             "devices": [member.seat.device for member in members],
         }  # fmt: skip
         return [Tell(member.ident, {**common, "rank": rank}) for rank, member in enumerate(members)]
