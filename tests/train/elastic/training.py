@@ -53,6 +53,26 @@ class Wish:
     seed: int = 0
     nothing: bool = False
     """Whether to return at once."""
+    odd_on: str | None = None
+    """The device on which a worker is `odd`."""
+    odd: str = ""
+    """`longer`: its data set; `empty`: it; `stubborn`: its state, which cannot be put back."""
+    goes_on: bool = False
+    """Whether the script goes on: when it is told so it resumes, which is over at once, and becomes another program."""
+
+
+class Own:
+    """A state that may not be put back."""
+
+    def __init__(self, stubborn: bool) -> None:
+        self._stubborn = stubborn
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": 1}
+
+    def load_state_dict(self, kept: dict[str, Any]) -> None:
+        if self._stubborn:
+            raise RuntimeError(f"{kept} cannot be put back")
 
 
 class Net(nn.Module):  # type: ignore[misc]
@@ -143,6 +163,17 @@ def begin(wish: Wish, folder: Path) -> None:
 
 
 def compare(wish: Wish, folder: Path) -> dict[str, Any]:
+    if wish.goes_on and not (folder / "over").exists():
+        go_on(wish, folder)
+
+
+def go_on(wish: Wish, folder: Path) -> None:
+    """What a script may do when its training is over."""
+    (folder / "over").touch()
+    while not (folder / "again").exists():
+        time.sleep(0.01)
+    begin(replace(wish, resume=True), folder)
+    os.execvp("sh", ["sh", "-c", 'touch "$0/other"; while [ ! -e "$0/end" ]; do sleep 0.02; done', str(folder)])
     """The final state against a plain loop of one process that takes the same batches."""
     rows = [json.loads(line) for path in folder.glob("trace-*") for line in path.read_text().splitlines()]
     last = {row["step"]: row for row in sorted(rows, key=lambda row: (row["round"], row["ended"]))}

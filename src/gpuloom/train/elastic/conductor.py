@@ -66,9 +66,12 @@ class Conductor:
 
     def resize(self, target: Target, now: float) -> list[Action]:
         """A newer target replaces whatever was wanted before; an older or equal one changes nothing."""
-        if target.generation <= self.target.generation or self._over or self._stopping:
+        if target.generation <= self.target.generation or self._stopping:
             return []
-        self.target, self.error, self._settled = target, None, False
+        self.target = target
+        if self._over:  # it is answered, since there is nothing left to resize
+            return []
+        self.error, self._settled = None, False
         self._failures.clear()
         self._given_up.clear()
         return self._advance(now)
@@ -160,6 +163,7 @@ class Conductor:
 
     def _break(self, now: float) -> None:
         """The round is broken: whoever is still in it has to notice within the time-out."""
+            "finished": self._over,
         self._broken, self._going, self._settled, self._saving = True, False, False, None
         for ident in self.ranks:
             if ident in self.members and self.members[ident].phase is Phase.TRAINING:
@@ -341,7 +345,7 @@ class Conductor:
         return [Tell(member.ident, {**common, "rank": rank}) for rank, member in enumerate(members)]
 
     def _end(self, parked: list[Member], now: float) -> list[Action]:
-        self._over = True
+        self._over, self._settled, self.error = True, True, None
         for member in parked:
             member.phase = Phase.LEAVING
         killed: list[Action] = []

@@ -280,10 +280,10 @@ class Server:
             os.waitpid(child.pid, 0)
             self._release(child)
         if self._store_pid:
-            self._selector.unregister(self._store_line)
-            self._store_line.close()
-            os.kill(self._store_pid, signal.SIGKILL)  # it would end with its line, if nobody has stopped it
-            os.waitpid(self._store_pid, 0)
+            self._end_store()
+        if self._finish == Finish(0) and not self.stopped:  # the script goes on
+            self._door.answer_all(self._status())
+            self._door.leave_open()
         self._door.close()
         self._selector.close()
 
