@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from gpuloom.train.elastic.actions import Action, Finish, Fork, Kill, Settled, Tell
+from gpuloom.train.elastic.actions import Action, Finish, Fork, Kill, NewStore, Settled, Tell
 from gpuloom.train.elastic.conductor import Conductor
 from gpuloom.train.elastic.settings import Seat, Settings, Target
 from gpuloom.train.elastic.wire import Message
@@ -33,6 +33,11 @@ class World:
         self.full = False
         """The disk."""
         self.samples = samples
+        self.seen: dict[str, int] = {}
+        """How many samples there are on a device, where that is another number."""
+        self.hangs = False
+        """The store: who is to form a round waits for it."""
+        self.stores = 1
         self.do(self.conductor.begin(0.0))
 
     def do(self, actions: list[Action]) -> None:
@@ -48,6 +53,8 @@ class World:
                 case Kill(ident):
                     self.die(ident)
                 case Settled():
+                case NewStore():
+                    self.stores, self.hangs = self.stores + 1, False
                     self.settled += 1
                 case Finish() if self.finish is None:
                     self.finish = action
@@ -59,7 +66,8 @@ class World:
             case "form":
                 if message["rank"] == 0:
                     self.rounds.append(message)
-                self.form(ident, message)
+                if not self.hangs:
+                    self.form(ident, message)
             case "go":
                 self.parked_for.pop(ident, None)
                 self.going(ident, message["batch"])

@@ -110,6 +110,18 @@ def test_the_store_is_replaced(training: Maker) -> None:
     check(job)
 
 
+def test_a_store_that_is_stopped_is_replaced_and_nobody_is_killed_for_it(training: Maker) -> None:
+    job = training(timeout_s=2.0, pace_s=0.005)
+    job.begin("A", "B")
+    with job.client() as client:
+        workers = client.settled()["pids"]
+        (store,) = [pid for pid in children(job.pid) if pid not in workers]
+        kill(store, signal.SIGSTOP)
+        told = job.resize(client, "A", "B", "C")
+        assert (told["workers"], told["pids"][:2], alive(store)) == (["A", "B", "C"], workers, False)
+    check(job)
+
+
 def test_a_store_that_is_stopped_does_not_keep_the_job_from_ending(training: Maker) -> None:
     job = training()
     job.begin("A", "B")

@@ -49,6 +49,13 @@ class Kill:
     ident: int
 
 
+    why: str | None = None
+    """What is to be told of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewStore:
+    """The one by which groups meet is under suspicion: another takes its place."""
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What was wanted is reached, or given up: everybody who listens is told."""
@@ -60,4 +67,4 @@ class Finish:
     sentence: str | None = None
 
 
-Action = Fork | Tell | Kill | Settled | Finish
+Action = Fork | Tell | Kill | NewStore | Settled | Finish

@@ -10,7 +10,7 @@ stop, the end of training and the death of a worker are all that. It knows nothi
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpuloom.train.elastic.actions import NO_STATE, Action, Finish, Fork, Kill, Member, Phase, Settled, Tell
+from gpuloom.train.elastic.actions import NO_STATE, Action, Finish, Fork, Kill, Member, NewStore, Phase, Settled, Tell
 from gpuloom.train.elastic.settings import Seat, Settings, Target
 from gpuloom.train.elastic.wire import Message
 
@@ -60,6 +60,8 @@ class Conductor:
     """When the round that trains should have said something, at the latest."""
 
     # --- events
+    _formed_by: float | None = None
+    """When the round that is formed should have made a step; None once it has, or if that was not the store's fault."""
 
     def begin(self, now: float) -> list[Action]:
         return self._advance(now)
@@ -101,6 +103,10 @@ class Conductor:
                 self._progressed(message["step"], now)
             case "saved":
                 self._saved = True
+                self._formed_by = None
+                for one in self._present():
+                    one.has_state = True
+                    self._failures.pop(one.seat.device, None)
             case "unsaved":
                 self._unsaved = message["why"]
             case "crash":
@@ -139,6 +145,11 @@ class Conductor:
     # --- what is seen from outside
 
     def status(self, pids: dict[int, int]) -> Message:
+        if self._formed_by is not None and self._formed_by <= now and not self._broken:
+            # Whoever waits for a store that hangs comes out of it when that is gone; it is not to blame.
+            self._formed_by = None
+            self._due |= {one.ident: now + self.settings.timeout_s for one in self._present() if one.ident in self._due}
+            return [NewStore()]
         present = [self.members[ident] for ident in self.ranks if ident in self.members]
         return {
             "op": "status", "generation": self.target.generation, "done": self._settled,
@@ -342,7 +353,8 @@ class Conductor:
             "batch": self.batch or None, "restore": stateless, "begun": self._furthest > 0,
             "devices": [member.seat.device for member in members],
         }  # fmt: skip
-        return [Tell(member.ident, {**common, "rank": rank}) for rank, member in enumerate(members)]
+        told = [Tell(member.ident, {**common, "rank": rank}) for rank, member in enumerate(members)]
+        return [NewStore(), *told] if suspect else [*told]
 
     def _end(self, parked: list[Member], now: float) -> list[Action]:
         self._over, self._settled, self.error = True, True, None
@@ -353,8 +365,11 @@ class Conductor:
             self._leave(member, now)
             killed.append(Kill(member.ident))
             del self.members[member.ident]
+        # Nobody died, and yet they did not come together: it is the store's fault before it is anybody else's.
+        suspect = self._broken and self._formed_by is not None and all(ident in self.members for ident in self.ranks)
         return [*killed, *(Tell(member.ident, {"do": "finish"}) for member in parked)]
 
+        self._formed_by = now + self.settings.timeout_s if len(members) > 1 else None
     def _wind_up(self) -> list[Action]:
         if self.members:
             return []

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuloom.train.elastic.actions import Action, Finish, Fork, Kill, Settled, Tell
+from gpuloom.train.elastic.actions import Action, Finish, Fork, Kill, NewStore, Settled, Tell
 from gpuloom.train.elastic.conductor import Conductor
 from gpuloom.train.elastic.door import Door
 from gpuloom.train.elastic.settings import ElasticError, Seat, Settings, target_from
@@ -124,6 +124,9 @@ class Server:
                     self._kill(ident)
                 case Settled():
                     self._door.answer_all(self._status())
+                case NewStore():
+                    tell("workers do not come together: they are given another store to meet at")
+                    self._replace_store()
                 case Finish():
                     self._finish = action
 
@@ -261,10 +264,14 @@ class Server:
         listener.close()
         alive.close()
         self._store_pid, self._store_line = pid, kept
-        self._selector.register(kept, selectors.EVENT_READ, self._store_died)
+        self._selector.register(kept, selectors.EVENT_READ, self._replace_store)
 
-    def _store_died(self) -> None:
-        """Who is in a group does not need it; the next round meets at a new one."""
+    def _replace_store(self) -> None:
+        """It has died, or hangs. Who is in a group does not need it; the next round meets at a new one."""
+        self._end_store()
+        self._start_store()
+
+    def _end_store(self) -> None:
         self._selector.unregister(self._store_line)
         self._store_line.close()
         with contextlib.suppress(ChildProcessError):
