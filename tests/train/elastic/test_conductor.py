@@ -47,14 +47,15 @@ class World:
                     assert seat.device not in self.devices.values(), "two workers on a device"
                     self.devices[ident] = seat.device
                     self.steps[ident] = -1
-                    self.inbox.append((ident, {"say": "ready", "samples": self.samples}))
+                    samples = self.seen.get(seat.device, self.samples)
+                    self.inbox.append((ident, {"say": "ready", "samples": samples}))
                 case Tell(ident, message) if ident in self.devices:
                     self.told(ident, message)
                 case Kill(ident):
                     self.die(ident)
-                case Settled():
                 case NewStore():
                     self.stores, self.hangs = self.stores + 1, False
+                case Settled():
                     self.settled += 1
                 case Finish() if self.finish is None:
                     self.finish = action

@@ -238,6 +238,23 @@ def test_a_device_on_which_nothing_starts_is_told(training: Maker) -> None:
     check(job)
 
 
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [("longer", "406 samples, the others one of 203"), ("empty", "data set is empty"), ("stubborn", "be put back")],
+)
+def test_a_newcomer_that_cannot_join_costs_the_others_nothing(training: Maker, odd: str, words: str) -> None:
+    job = training(odd_on="X", odd=odd, pace_s=0.005)
+    job.begin("A", "B")
+    with job.client() as client:
+        present = client.settled()["pids"]
+        told = job.resize(client, "A", "B", "X")
+        assert (told["done"], told["workers"], told["pids"]) == (True, ["A", "B"], present)
+        assert "X failed 3 times" in told["error"]
+        assert words in told["error"]
+        until(lambda: words in job.log(), "what is told of it")
+    check(job)
+
+
 def test_nobody_outlives_the_fork_server(training: Maker) -> None:
     job = training(pace_s=0.01)
     job.begin("A", "B")

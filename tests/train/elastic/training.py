@@ -126,8 +126,11 @@ def begin(wish: Wish, folder: Path) -> None:
         if worker.seat.device == wish.fail_on:
             raise RuntimeError("this device is not to be used")
         inputs, wanted, model, optimiser = parts(wish)
-        numbers = torch.utils.data.TensorDataset(inputs, wanted, torch.arange(wish.samples))
-        job = worker.wrap(model, optimiser, numbers)
+        odd = wish.odd if worker.seat.device == wish.odd_on else ""
+        rows = {"longer": 2, "empty": 0}.get(odd, 1)
+        tensors = (one.repeat(rows, *[1] * (one.dim() - 1)) for one in (inputs, wanted, torch.arange(wish.samples)))
+        own = Own(stubborn=odd == "stubborn")
+        job = worker.wrap(model, optimiser, torch.utils.data.TensorDataset(*tensors), state=own)
         enough = folder / "enough"  # whoever drives it has seen what it wanted
         if wish.child:
             start_child(folder, enough)
@@ -160,9 +163,6 @@ def begin(wish: Wish, folder: Path) -> None:
         checkpoint_s=wish.checkpoint_s, scaling="linear", workers=wish.workers, resume=wish.resume,
         drop_last=wish.drop_last, seed=wish.seed,
     )  # fmt: skip
-
-
-def compare(wish: Wish, folder: Path) -> dict[str, Any]:
     if wish.goes_on and not (folder / "over").exists():
         go_on(wish, folder)
 
@@ -174,6 +174,9 @@ def go_on(wish: Wish, folder: Path) -> None:
         time.sleep(0.01)
     begin(replace(wish, resume=True), folder)
     os.execvp("sh", ["sh", "-c", 'touch "$0/other"; while [ ! -e "$0/end" ]; do sleep 0.02; done', str(folder)])
+
+
+def compare(wish: Wish, folder: Path) -> dict[str, Any]:
     """The final state against a plain loop of one process that takes the same batches."""
     rows = [json.loads(line) for path in folder.glob("trace-*") for line in path.read_text().splitlines()]
     last = {row["step"]: row for row in sorted(rows, key=lambda row: (row["round"], row["ended"]))}

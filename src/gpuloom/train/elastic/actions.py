@@ -29,6 +29,8 @@ class Member:
     """Steps that its state has seen; told whenever it parks."""
     ended: bool = False
     """It parked because training is over."""
+    has_state: bool = False
+    """As far as is known: it has parked with one, or been in a round that made a step."""
     crash: str | None = None
 
 
@@ -47,8 +49,6 @@ class Tell:
 @dataclass(frozen=True, slots=True)
 class Kill:
     ident: int
-
-
     why: str | None = None
     """What is to be told of it."""
 
@@ -56,6 +56,8 @@ class Kill:
 @dataclass(frozen=True, slots=True)
 class NewStore:
     """The one by which groups meet is under suspicion: another takes its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What was wanted is reached, or given up: everybody who listens is told."""

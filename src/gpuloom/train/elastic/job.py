@@ -152,7 +152,7 @@ class Job:
     def _join(self) -> None:
         """The first time: warm, wait to be called."""
         if self._group is None:
-            self._control.say(say="ready", samples=self._samples)
+            self._control.say(say="ready", samples=self._samples, model=self._training.shape())
             self._obey()
             self._park_while_due()
 

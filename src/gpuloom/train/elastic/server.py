@@ -120,13 +120,15 @@ class Server:
                         message = {**message, "store": [self._settings.address, self._store_port]}
                     if ident in self._children:
                         self._children[ident].lines.send(message)
-                case Kill(ident):
+                case Kill(ident, why):
+                    if why is not None and ident in self._children:
+                        tell(f"the worker on {self._children[ident].seat.device} cannot join: {why}")
                     self._kill(ident)
-                case Settled():
-                    self._door.answer_all(self._status())
                 case NewStore():
                     tell("workers do not come together: they are given another store to meet at")
                     self._replace_store()
+                case Settled():
+                    self._door.answer_all(self._status())
                 case Finish():
                     self._finish = action
 
@@ -274,9 +276,9 @@ class Server:
     def _end_store(self) -> None:
         self._selector.unregister(self._store_line)
         self._store_line.close()
-        with contextlib.suppress(ChildProcessError):
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self._store_pid, signal.SIGKILL)  # it would end with its line, if nobody has stopped it
             os.waitpid(self._store_pid, 0)
-        self._start_store()
 
     # --- the end
 

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -105,12 +106,12 @@ class Training:
             raise ElasticError("the optimiser has a parameter that is no part of the model: wrap one that has them all")
         return [[names[id(one)] for one in group["params"]] for group in self.optimiser.param_groups]
 
-    def _kind(self) -> str:
     def shape(self) -> int:
         """The same for models with the same parameters and buffers, whatever is in them."""
         rows = [(name, tuple(one.shape), str(one.dtype)) for name, one in self.tensors().items()]
         return zlib.crc32(repr(rows).encode())
 
+    def _kind(self) -> str:
         return type(self.optimiser).__name__
 
     def _check_the_model(self, kept: dict[str, torch.Tensor]) -> None:
