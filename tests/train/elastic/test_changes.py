@@ -163,7 +163,6 @@ def test_a_script_that_goes_on_after_training_is_answered_for(training: Maker) -
     with job.client() as client:
         assert not client.settled()["finished"]
         until((job.folder / "over").exists, "the end of training")
-        os.killpg(job.pid, signal.SIGWINCH)  # whatever the script's terminal does is not heard
         told = job.resize(client, "A", "B", "C")
         assert (told["done"], told["finished"], told["generation"], told["error"]) == (True, True, 1, None)
     with job.client() as client:
