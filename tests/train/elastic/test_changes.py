@@ -152,8 +152,29 @@ def test_the_socket(training: Maker) -> None:
         until(lambda: second.status()["workers"] == ["B"], "what one who vanished had asked for")
         assert second.settled()["batch"] == 24
     assert job.enough() == 0, job.log()
-    assert not job.socket.exists()
+    until(lambda: not job.socket.exists(), "the end of the socket")
     assert job.compared()["wrong_visits"] == 0
+
+
+def test_a_script_that_goes_on_after_training_is_answered_for(training: Maker) -> None:
+    """Until it exits; also when it trains once more, forks, or becomes another program."""
+    job = training(epochs=2, goes_on=True, pace_s=0.005)
+    job.begin("A", "B")
+    with job.client() as client:
+        assert not client.settled()["finished"]
+        until((job.folder / "over").exists, "the end of training")
+        told = job.resize(client, "A", "B", "C")
+        assert (told["done"], told["finished"], told["generation"], told["error"]) == (True, True, 1, None)
+    with job.client() as client:
+        assert client.resize(9, [])["refused"]
+        (job.folder / "again").touch()
+        until((job.folder / "other").exists, "another program")
+    with job.client() as client:
+        assert client.status()["finished"]
+        assert client.resize(3, seats("A"))["generation"] == 3
+    (job.folder / "end").touch()
+    assert job.wait() == 0, job.log()
+    until(lambda: not job.socket.exists(), "the end of the socket")
 
 
 def test_the_example_runs_alone(tmp_path: Path) -> None:

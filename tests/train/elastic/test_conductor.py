@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from gpuloom.train.elastic.actions import Action, Finish, Fork, Kill, Settled, Tell
+from gpuloom.train.elastic.actions import Action, Finish, Fork, Kill, NewStore, Settled, Tell
 from gpuloom.train.elastic.conductor import Conductor
 from gpuloom.train.elastic.settings import Seat, Settings, Target
 from gpuloom.train.elastic.wire import Message
@@ -33,6 +33,11 @@ class World:
         self.full = False
         """The disk."""
         self.samples = samples
+        self.seen: dict[str, int] = {}
+        """How many samples there are on a device, where that is another number."""
+        self.hangs = False
+        """The store: who is to form a round waits for it."""
+        self.stores = 1
         self.do(self.conductor.begin(0.0))
 
     def do(self, actions: list[Action]) -> None:
@@ -42,11 +47,14 @@ class World:
                     assert seat.device not in self.devices.values(), "two workers on a device"
                     self.devices[ident] = seat.device
                     self.steps[ident] = -1
-                    self.inbox.append((ident, {"say": "ready", "samples": self.samples}))
+                    samples = self.seen.get(seat.device, self.samples)
+                    self.inbox.append((ident, {"say": "ready", "samples": samples}))
                 case Tell(ident, message) if ident in self.devices:
                     self.told(ident, message)
                 case Kill(ident):
                     self.die(ident)
+                case NewStore():
+                    self.stores, self.hangs = self.stores + 1, False
                 case Settled():
                     self.settled += 1
                 case Finish() if self.finish is None:
@@ -59,7 +67,8 @@ class World:
             case "form":
                 if message["rank"] == 0:
                     self.rounds.append(message)
-                self.form(ident, message)
+                if not self.hangs:
+                    self.form(ident, message)
             case "go":
                 self.parked_for.pop(ident, None)
                 self.going(ident, message["batch"])
@@ -193,8 +202,88 @@ def test_a_device_that_never_works_is_given_up() -> None:
     assert "B failed 3 times" in world.conductor.status(dict.fromkeys(world.devices, 1))["error"]
 
 
-def crash(world: World, ident: int, text: str) -> None:
-    message = {"say": "crash", "traceback": f"Traceback\nRuntimeError: {text}", "fatal": False}
+def test_a_newcomer_that_sees_other_data_is_given_up() -> None:
+    world = World("AB")
+    world.seen["C"] = 1001
+    world.rest()
+    world.do(world.conductor.resize(target(1, "ABC"), world.now))
+    world.rest()
+    told = world.conductor.status(dict.fromkeys(world.devices, 1))
+    assert (world.present(), told["done"], world.conductor.round) == ("AB", True, 1)  # the others were not disturbed
+    assert told["error"].endswith("it sees a data set of 1001 samples, the others one of 1000")
+
+
+def test_only_who_has_the_state_can_end_a_job_that_has_one() -> None:
+    """A newcomer that is refused, before or after it was called, is one that failed to warm."""
+    world = World("AB")
+    world.rest()
+    world.do(world.conductor.resize(target(1, "ABC"), world.now))
+    for _ in range(3):
+        while len(world.conductor.ranks) < 3:
+            world.turn()
+        (newcomer,) = [ident for ident, device in world.devices.items() if device == "C"]
+        world.inbox.clear()  # it was called, and no step was made
+        crash(world, newcomer, "another model", fatal=True)
+        while len(world.conductor.ranks) == 3 and world.inbox:
+            world.turn()
+    world.rest()
+    assert (world.present(), world.finish) == ("AB", None)
+    assert "C failed 3 times" in world.conductor.status(dict.fromkeys(world.devices, 1))["error"]
+    first, second = world.conductor.ranks
+    crash(world, first, "a wrong loss", fatal=True)
+    assert (world.present(), world.finish) == ("B", None)  # who has it too
+    crash(world, second, "a wrong loss", fatal=True)
+    assert world.finish is not None
+    assert world.finish.sentence is not None
+
+
+def test_a_store_that_hangs_is_suspected_before_any_worker() -> None:
+    world = World("AB")
+    world.rest()
+    world.hangs = True
+    world.do(world.conductor.resize(target(1, "ABC"), world.now))
+    world.rest()
+    before = set(world.devices)
+    world.do(world.conductor.stop(world.now))
+    actions = world.conductor.tick(world.now + 5.0)
+    assert actions == [NewStore()]
+    assert world.conductor.tick(world.now + 9.9) == []  # nobody is killed: they have to come out of it
+    world.do(actions)
+    for ident in world.conductor.ranks:
+        world.park(ident, failed=True)
+    assert set(world.devices) == before
+    world.rest()
+    assert (world.finish, world.saved) == (Finish(0), 2)
+
+
+def test_a_round_that_fails_without_a_death_gets_another_store() -> None:
+    world = World("AB")
+    world.rest()
+    world.hangs = True
+    world.do(world.conductor.resize(target(1, "ABC"), world.now))
+    world.rest()
+    for ident in world.conductor.ranks:
+        world.park(ident, failed=True)  # by the time-out of a store that was reached
+    world.rest()
+    assert (world.stores, world.present(), world.settled) == (2, "ABC", 2)
+
+
+def test_what_comes_after_the_end_is_answered() -> None:
+    world = World("AB")
+    world.rest()
+    assert not world.conductor.status(dict.fromkeys(world.devices, 1))["finished"]
+    for ident in world.conductor.ranks:
+        world.park(ident, failed=False, ended=True)
+    world.rest()
+    assert world.finish == Finish(0)
+    assert world.conductor.resize(target(7, "ABC"), world.now) == []
+    told = world.conductor.status({})
+    assert (told["generation"], told["done"], told["finished"], told["error"]) == (7, True, True, None)
+    assert told["workers"] == told["pids"] == []
+
+
+def crash(world: World, ident: int, text: str, fatal: bool = False) -> None:
+    message = {"say": "crash", "traceback": f"Traceback\nRuntimeError: {text}", "fatal": fatal}
     world.do(world.conductor.heard(ident, message, world.now))
     world.die(ident)
 

@@ -110,6 +110,18 @@ def test_the_store_is_replaced(training: Maker) -> None:
     check(job)
 
 
+def test_a_store_that_is_stopped_is_replaced_and_nobody_is_killed_for_it(training: Maker) -> None:
+    job = training(timeout_s=2.0, pace_s=0.005)
+    job.begin("A", "B")
+    with job.client() as client:
+        workers = client.settled()["pids"]
+        (store,) = [pid for pid in children(job.pid) if pid not in workers]
+        kill(store, signal.SIGSTOP)
+        told = job.resize(client, "A", "B", "C")
+        assert (told["workers"], told["pids"][:2], alive(store)) == (["A", "B", "C"], workers, False)
+    check(job)
+
+
 def test_a_store_that_is_stopped_does_not_keep_the_job_from_ending(training: Maker) -> None:
     job = training()
     job.begin("A", "B")
@@ -223,6 +235,23 @@ def test_a_device_on_which_nothing_starts_is_told(training: Maker) -> None:
         assert (told["done"], told["workers"]) == (True, ["A"])
         assert "X failed 3 times" in told["error"]
         assert job.resize(client, "A", "B")["error"] is None
+    check(job)
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [("longer", "406 samples, the others one of 203"), ("empty", "data set is empty"), ("stubborn", "be put back")],
+)
+def test_a_newcomer_that_cannot_join_costs_the_others_nothing(training: Maker, odd: str, words: str) -> None:
+    job = training(odd_on="X", odd=odd, pace_s=0.005)
+    job.begin("A", "B")
+    with job.client() as client:
+        present = client.settled()["pids"]
+        told = job.resize(client, "A", "B", "X")
+        assert (told["done"], told["workers"], told["pids"]) == (True, ["A", "B"], present)
+        assert "X failed 3 times" in told["error"]
+        assert words in told["error"]
+        until(lambda: words in job.log(), "what is told of it")
     check(job)
 
 

@@ -5,6 +5,7 @@ import threading
 from collections import namedtuple
 from collections.abc import Callable
 from copy import deepcopy
+from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpuloom.train import elastic
 from gpuloom.train.elastic.settings import ElasticError, Every, Scaling, Settings
 
 pytestmark = [
@@ -112,6 +114,37 @@ def test_reentrant_checkpointing_adds_up_all_of_a_gradient(monkeypatch: pytest.M
     (alone,) = together(1, lambda group: weights(train(group, training(Twice, lambda one: one.parameters()), 5)))
     two = together(2, lambda group: weights(train(group, training(Twice, lambda one: one.parameters()), 5)))
     assert two[0] == two[1] == pytest.approx(alone, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_a_synchronised_batch_norm_computes_with_many_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under autocast its inputs have few; a count of 70,000 is more than a float16 can say."""
+    import torch
+    from torch import nn
+
+    from gpuloom.train.elastic.steps.batchnorm import Here
+
+    monkeypatch.setattr(Here, "group", None)
+    dtype, dice = getattr(torch, kind), torch.Generator().manual_seed(1)
+    given = torch.randn(70_000, 2, generator=dice).to(dtype).requires_grad_()
+    plain, synchronised = nn.BatchNorm1d(2), elastic.sync_batch_norm(nn.BatchNorm1d(2))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = synchronised(given)
+        found.float().square().mean().backward()
+    assert found.dtype == given.grad.dtype == dtype
+    torch.testing.assert_close(found.float(), plain(given.detach().float()), atol=0.02, rtol=0.01)
+    assert synchronised.running_var.tolist() == pytest.approx(plain.running_var.tolist(), abs=1e-5)
+    assert elastic.sync_batch_norm(nn.BatchNorm1d(2)).to(dtype)(given).dtype == dtype
+
+
+def test_a_batch_norm_that_is_replaced_keeps_its_own_parameters() -> None:
+    from torch import nn
+
+    plain = nn.BatchNorm1d(3).double().eval()
+    plain.weight.requires_grad_(False)
+    made: Any = elastic.sync_batch_norm(nn.Sequential(plain))[0]
+    assert (made.weight is plain.weight, made.running_var is plain.running_var, made.training) == (True, True, False)
+    assert [one.requires_grad for one in made.parameters()] == [False, True]
 
 
 def test_parameters_that_are_unfrozen_or_added_later_are_added_up() -> None:
@@ -250,12 +283,11 @@ def test_the_users_own_state_is_sent_and_saved(tmp_path: Path) -> None:
 
     from gpuloom.train.elastic.checkpoint import load, save
     from gpuloom.train.elastic.state import receive_state, send_state
-    from gpuloom.train.elastic.worker import refuse_state
 
     kept = {"best": np.float64(0.5), "seen": [np.int64(3)], "curve": np.arange(3.0), "mean": torch.ones(2)}
+    kept["none"] = np.empty(0)
     parts = training(layers, lambda model: model.parameters())
     parts.own = Own(**kept)
-    refuse_state(parts.own)
     save(tmp_path, parts.gather(), "this launch")
 
     def exchange(group: Any) -> Any:
@@ -269,9 +301,43 @@ def test_the_users_own_state_is_sent_and_saved(tmp_path: Path) -> None:
         newcomer.put_back(state)
         found = newcomer.own.kept
         assert (found["best"], found["seen"], found["curve"].tolist()) == (0.5, [3], [0, 1, 2])
-        assert found["mean"].tolist() == [1, 1]
-    with pytest.raises(ElasticError, match="state: "):
-        refuse_state(Own(odd=Own()))
+        assert (found["mean"].tolist(), found["none"].tolist()) == ([1, 1], [])
+
+
+def test_what_could_not_be_resumed_is_refused_or_not_saved(tmp_path: Path) -> None:
+    """Whatever part of the training it is in; a checkpoint that can be read stays."""
+    import torch
+
+    from gpuloom.train.elastic.checkpoint import UnsavedError, check_that_it_can_be_read, load, save
+    from gpuloom.train.elastic.worker import refuse_overlaps
+
+    class Later(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc]
+        def get_lr(self) -> list[float]:
+            return list(self.base_lrs)
+
+    parts = training(layers, lambda model: model.parameters())
+    parts.scheduler, parts.own = Later(parts.optimiser), Own(best=0.5)
+    check_that_it_can_be_read(parts.gather())
+    save(tmp_path, parts.gather(), "launch")
+    for place, name, odd, words in (
+        (vars(parts.scheduler), "scaling", Scaling.AUTO, "scheduler: "),
+        (vars(parts.scheduler), "curve", lambda: 1, "scheduler: "),
+        (parts.optimiser.param_groups[0], "since", date(2026, 1, 1), "optimiser: .* saved; datetime.date is none"),
+        (parts.own.kept, "path", tmp_path, "state: "),
+    ):
+        place[name] = odd
+        with pytest.raises(ElasticError, match=words):
+            check_that_it_can_be_read(parts.gather())
+        with pytest.raises(UnsavedError, match=words):
+            save(tmp_path, parts.gather(), "launch")
+        del place[name]
+        check_that_it_can_be_read(parts.gather())
+    kept = load(tmp_path, "launch", resume=False)
+    assert kept is not None
+    assert kept["own"] == {"best": 0.5}
+    parts.model.register_buffer("rows", torch.arange(4.0).expand(3, 4))
+    with pytest.raises(ElasticError, match="rows: it was expanded"):
+        refuse_overlaps(parts.tensors())
 
 
 def test_the_state_of_another_training_is_refused() -> None:
@@ -342,13 +408,16 @@ def test_a_loss_of_many_numbers_is_refused() -> None:
 def test_a_checkpoint_that_is_rubbish_stops_only_who_asks_for_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from gpuloom.train.elastic.checkpoint import FILE, load
+    from gpuloom.train.elastic.checkpoint import ASIDE, FILE, load
 
     for rubbish in (b"", b"junk" * 30, b"PK\3\4" + bytes(99)):
         (tmp_path / FILE).write_bytes(rubbish)
+        for wish in ({"resume": True}, {"resume": False, "begun": True}):  # or after all workers have died
+            with pytest.raises(ElasticError, match="cannot be read; remove it"):
+                load(tmp_path, "launch", **wish)
         assert load(tmp_path, "launch", resume=False) is None
-        with pytest.raises(ElasticError, match="cannot be read; remove it"):
-            load(tmp_path, "launch", resume=True)
+        assert (tmp_path / ASIDE).read_bytes() == rubbish
+        assert load(tmp_path, "launch", resume=True) is None
     assert capfd.readouterr().err.count("will be replaced") == 3
 
 

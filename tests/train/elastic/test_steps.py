@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuloom.train.elastic.launch import checkpoint_place, run
 from gpuloom.train.elastic.settings import ElasticError, Scaling, Settings, launch_target, seats_from, target_from
 from gpuloom.train.elastic.steps.noise import Noise, estimate, gain
 from gpuloom.train.elastic.steps.sampler import batches_of, even, mixed, passes
@@ -92,6 +93,21 @@ def test_wrong_wishes_are_one_sentence() -> None:
         Settings(0)
     with pytest.raises(ElasticError, match="warmup_steps is -1"):
         Settings(1, warmup_steps=-1)
+    nan, endless = float("nan"), float("inf")
+    for wish in (
+        {"batch": "4"}, {"batch": 4.5}, {"batch": True}, {"seed": "a"}, {"warmup_steps": None}, {"max_batch": "9"},
+        {"timeout_s": nan}, {"timeout_s": endless}, {"timeout_s": "60"}, {"checkpoint_s": nan}, {"address": 127},
+    ):  # fmt: skip
+        with pytest.raises(ElasticError, match=f"^{next(iter(wish))} is [^\n]*$"):
+            Settings(**{"batch": 16, **wish})  # type: ignore[arg-type]
+    assert Settings(16, checkpoint_s=endless).checkpoint_s == endless  # never
+    for workers in (0, "2", 1.5):
+        with pytest.raises(ElasticError, match="workers is "):
+            launch_target(workers, ())  # type: ignore[arg-type]
+    with pytest.raises(ElasticError, match="checkpoint_dir is 3"):
+        checkpoint_place(3)  # type: ignore[arg-type]
+    with pytest.raises(ElasticError, match="train is None"):
+        run(None, batch=16)  # type: ignore[arg-type]
     with pytest.raises(ElasticError, match="scaling is 'cube'; one of auto, linear"):
         Scaling("cube")
     with pytest.raises(ElasticError, match="MIG"):

@@ -53,6 +53,26 @@ class Wish:
     seed: int = 0
     nothing: bool = False
     """Whether to return at once."""
+    odd_on: str | None = None
+    """The device on which a worker is `odd`."""
+    odd: str = ""
+    """`longer`: its data set; `empty`: it; `stubborn`: its state, which cannot be put back."""
+    goes_on: bool = False
+    """Whether the script goes on: when it is told so it resumes, which is over at once, and becomes another program."""
+
+
+class Own:
+    """A state that may not be put back."""
+
+    def __init__(self, stubborn: bool) -> None:
+        self._stubborn = stubborn
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": 1}
+
+    def load_state_dict(self, kept: dict[str, Any]) -> None:
+        if self._stubborn:
+            raise RuntimeError(f"{kept} cannot be put back")
 
 
 class Net(nn.Module):  # type: ignore[misc]
@@ -106,8 +126,11 @@ def begin(wish: Wish, folder: Path) -> None:
         if worker.seat.device == wish.fail_on:
             raise RuntimeError("this device is not to be used")
         inputs, wanted, model, optimiser = parts(wish)
-        numbers = torch.utils.data.TensorDataset(inputs, wanted, torch.arange(wish.samples))
-        job = worker.wrap(model, optimiser, numbers)
+        odd = wish.odd if worker.seat.device == wish.odd_on else ""
+        rows = {"longer": 2, "empty": 0}.get(odd, 1)
+        tensors = (one.repeat(rows, *[1] * (one.dim() - 1)) for one in (inputs, wanted, torch.arange(wish.samples)))
+        own = Own(stubborn=odd == "stubborn")
+        job = worker.wrap(model, optimiser, torch.utils.data.TensorDataset(*tensors), state=own)
         enough = folder / "enough"  # whoever drives it has seen what it wanted
         if wish.child:
             start_child(folder, enough)
@@ -140,6 +163,17 @@ def begin(wish: Wish, folder: Path) -> None:
         checkpoint_s=wish.checkpoint_s, scaling="linear", workers=wish.workers, resume=wish.resume,
         drop_last=wish.drop_last, seed=wish.seed,
     )  # fmt: skip
+    if wish.goes_on and not (folder / "over").exists():
+        go_on(wish, folder)
+
+
+def go_on(wish: Wish, folder: Path) -> None:
+    """What a script may do when its training is over."""
+    (folder / "over").touch()
+    while not (folder / "again").exists():
+        time.sleep(0.01)
+    begin(replace(wish, resume=True), folder)
+    os.execvp("sh", ["sh", "-c", 'touch "$0/other"; while [ ! -e "$0/end" ]; do sleep 0.02; done', str(folder)])
 
 
 def compare(wish: Wish, folder: Path) -> dict[str, Any]:

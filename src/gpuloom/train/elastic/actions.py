@@ -29,6 +29,8 @@ class Member:
     """Steps that its state has seen; told whenever it parks."""
     ended: bool = False
     """It parked because training is over."""
+    has_state: bool = False
+    """As far as is known: it has parked with one, or been in a round that made a step."""
     crash: str | None = None
 
 
@@ -47,6 +49,13 @@ class Tell:
 @dataclass(frozen=True, slots=True)
 class Kill:
     ident: int
+    why: str | None = None
+    """What is to be told of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewStore:
+    """The one by which groups meet is under suspicion: another takes its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +69,4 @@ class Finish:
     sentence: str | None = None
 
 
-Action = Fork | Tell | Kill | Settled | Finish
+Action = Fork | Tell | Kill | NewStore | Settled | Finish

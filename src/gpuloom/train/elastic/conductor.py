@@ -10,7 +10,7 @@ stop, the end of training and the death of a worker are all that. It knows nothi
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpuloom.train.elastic.actions import NO_STATE, Action, Finish, Fork, Kill, Member, Phase, Settled, Tell
+from gpuloom.train.elastic.actions import NO_STATE, Action, Finish, Fork, Kill, Member, NewStore, Phase, Settled, Tell
 from gpuloom.train.elastic.settings import Seat, Settings, Target
 from gpuloom.train.elastic.wire import Message
 
@@ -37,7 +37,9 @@ class Conductor:
     pause_s: float | None = None
     error: str | None = None
     samples: int | None = None
-    """Of the data set: told by whoever is ready, and no batch is larger."""
+    """Of the data set: told by the first who is ready, and no batch is larger."""
+    model: int | None = None
+    """What the first who is ready says of its model: others must have the same."""
     _next: int = 0
     _asked: bool = False
     _broken: bool = False
@@ -58,6 +60,8 @@ class Conductor:
     _due: dict[int, float] = field(default_factory=dict)
     _word_due: float | None = None
     """When the round that trains should have said something, at the latest."""
+    _formed_by: float | None = None
+    """When the round that is formed should have made a step; None once it has, or if that was not the store's fault."""
 
     # --- events
 
@@ -66,9 +70,12 @@ class Conductor:
 
     def resize(self, target: Target, now: float) -> list[Action]:
         """A newer target replaces whatever was wanted before; an older or equal one changes nothing."""
-        if target.generation <= self.target.generation or self._over or self._stopping:
+        if target.generation <= self.target.generation or self._stopping:
             return []
-        self.target, self.error, self._settled = target, None, False
+        self.target = target
+        if self._over:  # it is answered, since there is nothing left to resize
+            return []
+        self.error, self._settled = None, False
         self._failures.clear()
         self._given_up.clear()
         return self._advance(now)
@@ -87,12 +94,19 @@ class Conductor:
             return []
         match message["say"]:
             case "ready" if member.phase is Phase.WARMING:
-                member.phase, self.samples = Phase.STANDBY, message.get("samples")
+                if (wrong := self._unlike_the_others(message)) is not None:
+                    member.crash = wrong
+                    return [Kill(ident, wrong)]
+                member.phase = Phase.STANDBY
                 self._due.pop(ident, None)
             case "parked" if member.phase is Phase.TRAINING:
                 self._parked(member, message, now)
             case "going" if message["round"] == self.round and not self._broken:
                 self._going, self.pause_s, self.batch = True, message["pause_s"], message["batch"]
+                self._formed_by = None
+                for one in self._present():
+                    one.has_state = True
+                    self._failures.pop(one.seat.device, None)
                 self._progressed(message["step"], now)
             case "at":
                 self._progressed(message["step"], now)
@@ -102,7 +116,7 @@ class Conductor:
                 self._unsaved = message["why"]
             case "crash":
                 member.crash = message["traceback"]
-                if message["fatal"] and self._finished is None:
+                if message["fatal"] and self._finished is None and not self._somebody_has_state():
                     self._finished = Finish(1, member.crash)
         return self._advance(now)
 
@@ -119,7 +133,10 @@ class Conductor:
         elif member.phase in (Phase.WARMING, Phase.STANDBY):
             self._failed_to_warm(member, how)
         else:
-            self._fell(member, how)
+            if member.has_state or not self._somebody_has_state():
+                self._fell(member, how)
+            else:
+                self._failed_to_warm(member, how)
             self._break(now)
         return self._advance(now)
 
@@ -128,6 +145,11 @@ class Conductor:
         if self._word_due is not None and self._word_due <= now:
             self._word_due = None
             self._due |= {member.ident: now for member in self._in(Phase.TRAINING)}
+        if self._formed_by is not None and self._formed_by <= now and not self._broken:
+            # Whoever waits for a store that hangs comes out of it when that is gone; it is not to blame.
+            self._formed_by = None
+            self._due |= {one.ident: now + self.settings.timeout_s for one in self._present() if one.ident in self._due}
+            return [NewStore()]
         late = [ident for ident, due in self._due.items() if due <= now]
         for ident in late:
             del self._due[ident]
@@ -136,17 +158,19 @@ class Conductor:
     # --- what is seen from outside
 
     def status(self, pids: dict[int, int]) -> Message:
-        present = [self.members[ident] for ident in self.ranks if ident in self.members]
+        present = self._present()
         return {
             "op": "status", "generation": self.target.generation, "done": self._settled,
             "workers": [member.seat.device for member in present], "pids": [pids[member.ident] for member in present],
             "batch": self.batch, "step": self.step, "pause_s": self.pause_s, "error": self.error,
+            "finished": self._over,
         }  # fmt: skip
 
     # --- what events change
 
     def _parked(self, member: Member, message: Message, now: float) -> None:
         member.phase, member.step, member.ended = Phase.PARKED, message["step"], message["ended"]
+        member.has_state = member.has_state or member.step != NO_STATE
         self._due.pop(member.ident, None)
         self._progressed(member.step, now)
         if message["failed"] and message["round"] == self.round and not self._broken:
@@ -168,9 +192,28 @@ class Conductor:
     def _tell_broken(self) -> list[Action]:
         if not self._broken:
             return []
-        training = [self.members[ident] for ident in self.ranks if ident in self.members]
         told: Message = {"do": "broken", "round": self.round}
-        return [Tell(member.ident, told) for member in training if member.phase is Phase.TRAINING]
+        return [Tell(member.ident, told) for member in self._present() if member.phase is Phase.TRAINING]
+
+    def _unlike_the_others(self, message: Message) -> str | None:
+        """Why a newcomer would train something else; the first one who is ready is the measure of it."""
+        samples, model = message.get("samples"), message.get("model")
+        if self.samples is None:
+            self.samples, self.model = samples, model
+        if samples != self.samples:
+            return f"it sees a data set of {samples} samples, the others one of {self.samples}"
+        if model != self.model:
+            return "its model has other parameters or buffers than that of the others"
+        return None
+
+    def _present(self) -> list[Member]:
+        """Of the round, those that live."""
+        return [self.members[ident] for ident in self.ranks if ident in self.members]
+
+    def _somebody_has_state(self) -> bool:
+        """Who could send it to newcomers."""
+        sound = (one for one in self._present() if one.crash is None and one.phase is not Phase.LEAVING)
+        return any(one.has_state for one in sound)
 
     def _failed_to_warm(self, member: Member, how: str) -> None:
         device = member.seat.device
@@ -321,8 +364,11 @@ class Conductor:
         return [Tell(member.ident, {"do": "go", "batch": self.batch}) for member in members]
 
     def _form(self, members: list[Member], now: float) -> list[Action]:
+        # Nobody died, and yet they did not come together: it is the store's fault before it is anybody else's.
+        suspect = self._broken and self._formed_by is not None and all(ident in self.members for ident in self.ranks)
         self.round += 1
         self._word_due = now + PATIENCE * self.settings.timeout_s
+        self._formed_by = now + self.settings.timeout_s if len(members) > 1 else None
         self._asked = self._broken = self._going = False
         self.ranks = tuple(member.ident for member in members)
         if self.target.batch is not None or self.batch:
@@ -335,13 +381,14 @@ class Conductor:
             member.phase, member.ended = Phase.TRAINING, False
         common: Message = {
             "do": "form", "round": self.round, "size": len(members), "source": source, "lacking": lacking,
-            "batch": self.batch or None, "restore": stateless,
+            "batch": self.batch or None, "restore": stateless, "begun": self._furthest > 0,
             "devices": [member.seat.device for member in members],
         }  # fmt: skip
-        return [Tell(member.ident, {**common, "rank": rank}) for rank, member in enumerate(members)]
+        told = [Tell(member.ident, {**common, "rank": rank}) for rank, member in enumerate(members)]
+        return [NewStore(), *told] if suspect else [*told]
 
     def _end(self, parked: list[Member], now: float) -> list[Action]:
-        self._over = True
+        self._over, self._settled, self.error = True, True, None
         for member in parked:
             member.phase = Phase.LEAVING
         killed: list[Action] = []

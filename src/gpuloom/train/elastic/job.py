@@ -152,7 +152,7 @@ class Job:
     def _join(self) -> None:
         """The first time: warm, wait to be called."""
         if self._group is None:
-            self._control.say(say="ready", samples=self._samples)
+            self._control.say(say="ready", samples=self._samples, model=self._training.shape())
             self._obey()
             self._park_while_due()
 
@@ -196,7 +196,7 @@ class Job:
         address, port = order["store"]
         group.form(address, port, self._settings.timeout_s)
         if order["restore"] and group.rank == order["source"]:
-            self._restore()
+            self._restore(order["begun"])
         if group.rank == order["source"] and order["lacking"]:
             send_state(group, self._training.gather(), order["lacking"])
         elif group.rank in order["lacking"] and group.works():
@@ -214,12 +214,12 @@ class Job:
         self._stepped_at, self._first_of_round = at.stepped_at, True
         self._stepper.regrouped()
 
-    def _restore(self) -> None:
-        """Nobody has a state: the checkpoint's, or the one that the model was built with."""
+    def _restore(self, begun: bool) -> None:
+        """Nobody has a state: the checkpoint's, or the one that the model was built with. `begun`: somebody had one."""
         at, initial = self._training.at, min(self._settings.batch, self._samples)
         at.batch, at.initial, at.samples = self._settings.allowed(initial), initial, self._samples
         at.seed = self._settings.seed
-        state = load(self._settings.checkpoint_dir, self._worker.launch, self._worker.resume)
+        state = load(self._settings.checkpoint_dir, self._worker.launch, self._worker.resume, begun)
         if state is not None:
             known = state["at"]["samples"]
             if known != self._samples:

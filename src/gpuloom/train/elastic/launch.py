@@ -41,6 +41,8 @@ def run(
     address: str = "127.0.0.1",
 ) -> None:
     """Train with as many workers as are wanted at any time. Returns when training is over; exits if it was stopped."""
+    if not callable(train):
+        raise ElasticError(f"train is {train!r}; the training function is needed, and is called with a worker")
     import_what_workers_need()
     check_that_it_can_fork()
     settings = Settings(
@@ -103,6 +105,8 @@ def threads_were_used() -> bool:
 
 def checkpoint_place(given: Path | str | None) -> Path:
     """Where gpuloom says; outside of it as given, or the working directory."""
+    if not isinstance(given, str | os.PathLike | None):
+        raise ElasticError(f"checkpoint_dir is {given!r}; a path is needed")
     told = told_checkpoint_dir()
     return Path(given) if given is not None and not os.environ.get("GPULOOM_CHECKPOINT_DIR") else told
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuloom.train.elastic.actions import Action, Finish, Fork, Kill, Settled, Tell
+from gpuloom.train.elastic.actions import Action, Finish, Fork, Kill, NewStore, Settled, Tell
 from gpuloom.train.elastic.conductor import Conductor
 from gpuloom.train.elastic.door import Door
 from gpuloom.train.elastic.settings import ElasticError, Seat, Settings, target_from
@@ -120,8 +120,13 @@ class Server:
                         message = {**message, "store": [self._settings.address, self._store_port]}
                     if ident in self._children:
                         self._children[ident].lines.send(message)
-                case Kill(ident):
+                case Kill(ident, why):
+                    if why is not None and ident in self._children:
+                        tell(f"the worker on {self._children[ident].seat.device} cannot join: {why}")
                     self._kill(ident)
+                case NewStore():
+                    tell("workers do not come together: they are given another store to meet at")
+                    self._replace_store()
                 case Settled():
                     self._door.answer_all(self._status())
                 case Finish():
@@ -261,15 +266,19 @@ class Server:
         listener.close()
         alive.close()
         self._store_pid, self._store_line = pid, kept
-        self._selector.register(kept, selectors.EVENT_READ, self._store_died)
+        self._selector.register(kept, selectors.EVENT_READ, self._replace_store)
 
-    def _store_died(self) -> None:
-        """Who is in a group does not need it; the next round meets at a new one."""
+    def _replace_store(self) -> None:
+        """It has died, or hangs. Who is in a group does not need it; the next round meets at a new one."""
+        self._end_store()
+        self._start_store()
+
+    def _end_store(self) -> None:
         self._selector.unregister(self._store_line)
         self._store_line.close()
-        with contextlib.suppress(ChildProcessError):
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self._store_pid, signal.SIGKILL)  # it would end with its line, if nobody has stopped it
             os.waitpid(self._store_pid, 0)
-        self._start_store()
 
     # --- the end
 
@@ -280,10 +289,10 @@ class Server:
             os.waitpid(child.pid, 0)
             self._release(child)
         if self._store_pid:
-            self._selector.unregister(self._store_line)
-            self._store_line.close()
-            os.kill(self._store_pid, signal.SIGKILL)  # it would end with its line, if nobody has stopped it
-            os.waitpid(self._store_pid, 0)
+            self._end_store()
+        if self._finish == Finish(0) and not self.stopped:  # the script goes on
+            self._door.answer_all(self._status())
+            self._door.leave_open()
         self._door.close()
         self._selector.close()
 

@@ -1,6 +1,7 @@
 """What a user chooses once, and what the environment says at launch. Knows the variables' names; starts nothing."""
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 MIG = "MIG-"
+LONGEST_S = 1e7
+"""Of a time-out: what is longer does not fit where PyTorch counts it."""
 
 
 class ElasticError(Exception):
@@ -42,6 +45,21 @@ class Every(Choice):
     """Once for each step of the initial batch that the steps taken were worth."""
 
 
+def check_whole(name: str, value: Any, least: int | None = None) -> None:
+    """What the user gave is a whole number, and no smaller."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ElasticError(f"{name} is {value!r}; a whole number is needed")
+    if least is not None and value < least:
+        raise ElasticError(f"{name} is {value}; at least {least} is needed")
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+        raise ElasticError(f"{name} is {value!r}; a number of seconds is needed")
+    if value <= 0:
+        raise ElasticError(f"{name} is {value}; it must be positive")
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All that `run` takes, checked."""
@@ -61,15 +79,18 @@ class Settings:
     address: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
-        for name in ("batch", "max_batch", "max_local_batch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ElasticError(f"{name} is {value}; at least 1 is needed")
-        if self.warmup_steps < 0:
-            raise ElasticError(f"warmup_steps is {self.warmup_steps}; at least 0 is needed")
+        check_whole("batch", self.batch, 1)
+        for name in ("max_batch", "max_local_batch"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1)
+        check_whole("seed", self.seed)
+        check_whole("warmup_steps", self.warmup_steps, 0)
         for name in ("timeout_s", "checkpoint_s"):
-            if getattr(self, name) <= 0:
-                raise ElasticError(f"{name} is {getattr(self, name)}; it must be positive")
+            _check_seconds(name, getattr(self, name))
+        if self.timeout_s > LONGEST_S:
+            raise ElasticError(f"timeout_s is {self.timeout_s}; at most {LONGEST_S:g} is needed")
+        if not isinstance(self.address, str):
+            raise ElasticError(f"address is {self.address!r}; text is needed")
 
     def allowed(self, batch: int) -> int:
         """As much of a wished batch as this job can bear."""
@@ -142,6 +163,8 @@ def launch_target(workers: int | None, visible: tuple[str, ...]) -> Target:
 
     `visible` is empty where there is no GPU: workers are then processes on the CPU.
     """
+    if workers is not None:
+        check_whole("workers", workers, 1)
     told = os.environ.get("GPULOOM_WORKERS")
     if told:
         try:

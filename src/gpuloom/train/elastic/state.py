@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -78,7 +79,7 @@ class Training:
     def gather(self) -> dict[str, Any]:
         """References, no copies. Buffers that a state dict leaves out are in it too."""
         others = {name: part.state_dict() for name, part in self._others()}
-        model = {name: tensor.detach() for name, tensor in self._tensors().items()}
+        model = {name: tensor.detach() for name, tensor in self.tensors().items()}
         frozen = [name for name, one in self.model.named_parameters() if not one.requires_grad]
         return {
             "model": model, "frozen": frozen, "groups": self.groups(), "kind": self._kind(), **others,
@@ -88,7 +89,7 @@ class Training:
     def put_back(self, state: dict[str, Any]) -> None:
         self._check_the_model(state["model"])
         with torch.no_grad():
-            for name, tensor in self._tensors().items():
+            for name, tensor in self.tensors().items():
                 tensor.copy_(state["model"][name])
         self._freeze(state.get("frozen"))
         self._add_groups(state.get("groups", []))
@@ -105,12 +106,17 @@ class Training:
             raise ElasticError("the optimiser has a parameter that is no part of the model: wrap one that has them all")
         return [[names[id(one)] for one in group["params"]] for group in self.optimiser.param_groups]
 
+    def shape(self) -> int:
+        """The same for models with the same parameters and buffers, whatever is in them."""
+        rows = [(name, tuple(one.shape), str(one.dtype)) for name, one in self.tensors().items()]
+        return zlib.crc32(repr(rows).encode())
+
     def _kind(self) -> str:
         return type(self.optimiser).__name__
 
     def _check_the_model(self, kept: dict[str, torch.Tensor]) -> None:
         """A copy would do with less than the same shape: one row becomes many."""
-        for name, tensor in self._tensors().items():
+        for name, tensor in self.tensors().items():
             if name not in kept:
                 raise ElasticError(f"the state is of another model: it has no {name}")
             if kept[name].shape != tensor.shape:
@@ -135,7 +141,8 @@ class Training:
         for names in groups[len(self.optimiser.param_groups) :]:
             self.optimiser.add_param_group({"params": [named[name] for name in names]})
 
-    def _tensors(self) -> dict[str, torch.Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Of the model, by its names: parameters and all buffers."""
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
 
     def _others(self) -> list[tuple[str, Any]]:

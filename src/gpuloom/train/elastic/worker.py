@@ -111,7 +111,8 @@ class Worker:
         if self.job is not None:
             raise ElasticError("wrap was called twice; a worker has one job")
         training, samples = Training(model, optimiser, scheduler, scaler, state), length(dataset)
-        training.groups()  # refuses parameters that are not the model's
+        refuse_overlaps(training.tensors())
+        check_that_it_can_be_read(training.gather())
         options = Options(Every(scheduler_every), clip_norm, measure_noise)
         fetch = fetch or fetcher(dataset, self.device)
         stepper = Stepper(training, self.settings, options, samples, fetch, self.device)
@@ -141,12 +142,18 @@ def refuse_scheduler(scheduler: Any) -> None:
 
 
 def refuse_state(state: Any) -> None:
-    """What cannot be sent and saved."""
+    """What has no state to be sent and saved."""
     if state is None:
         return
     if not (hasattr(state, "state_dict") and hasattr(state, "load_state_dict")):
         raise ElasticError(f"state: {type(state).__name__} has no state_dict() and load_state_dict(kept)")
-    check_that_it_can_be_read(state.state_dict())
+
+
+def refuse_overlaps(tensors: dict[str, torch.Tensor]) -> None:
+    """What cannot be put back, since several numbers are one in memory."""
+    for name, tensor in tensors.items():
+        if tensor.layout is torch.strided and torch._debug_has_internal_overlap(tensor) == 1:
+            raise ElasticError(f"{name}: it was expanded, so nothing can be copied to it; its clone() can be")
 
 
 def leave_signals_to_the_server() -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from gpuloom.train.elastic.steps.group import Group
+from gpuloom.train.elastic.steps.reducer import WIDE
 
 
 class Here:
@@ -51,6 +52,10 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):  # type: ignore[misc]
         if not self.training:
             return super().forward(inputs)
         self._check_input_dim(inputs)
+        with torch.autocast(inputs.device.type, enabled=False):  # sums and counts want more bits than half a number has
+            return self._normalised(inputs if inputs.dtype in WIDE else inputs.float()).to(inputs.dtype)
+
+    def _normalised(self, inputs: torch.Tensor) -> torch.Tensor:
         over = [axis for axis in range(inputs.dim()) if axis != 1]
         values = inputs if Here.counts else inputs * 0
         count = inputs.new_tensor([inputs.numel() / inputs.shape[1] if Here.counts else 0.0])
@@ -68,17 +73,18 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):  # type: ignore[misc]
             return
         self.num_batches_tracked.add_(1)
         share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean, share)
-        self.running_var.lerp_(variance * number / (number - 1).clamp(min=1), share)
+        unbiased = variance * number / (number - 1).clamp(min=1)
+        for kept, seen in ((self.running_mean, mean), (self.running_var, unbiased)):
+            wide = torch.promote_types(kept.dtype, seen.dtype)
+            kept.copy_(kept.to(wide).lerp(seen.to(wide), share))
 
 
 def sync_batch_norm(model: nn.Module) -> nn.Module:
-    """The same model with every plain batch norm replaced, weights and running figures kept."""
+    """The same model with every plain batch norm replaced. Weights and running figures are the same tensors."""
     if isinstance(model, nn.modules.batchnorm._BatchNorm) and not isinstance(model, SyncBatchNorm):
         made = SyncBatchNorm(model.num_features, model.eps, model.momentum, model.affine, model.track_running_stats)
-        for tensor in (tensor for tensor in model.state_dict().values() if tensor.is_floating_point()):
-            made = made.to(device=tensor.device, dtype=tensor.dtype)
-        made.load_state_dict(model.state_dict())
+        for name, one in [*model.named_parameters(recurse=False), *model.named_buffers(recurse=False)]:
+            setattr(made, name, one)
         return made.train(model.training)
     for name, child in model.named_children():
         setattr(model, name, sync_batch_norm(child))
