@@ -92,7 +92,7 @@ class PlanFile(Entry):
     """A plan of measurements."""
 
     workloads: list[WorkloadEntry] = Field(min_length=1)
-    ways: list[Annotated[Ways, Field(strict=False)]] = Field(default_factory=lambda: list(Ways), min_length=1)
+    ways: list[Annotated[Ways, Field(strict=False)]] = Field(default_factory=lambda: list(Ways))
     profiles: list[Name] | None = Field(None, min_length=1, description="Of the device; all base profiles if absent")
     shares: list[Share] | None = Field(None, min_length=1, description="In per cent")
     together: list[Copies] | None = Field(None, min_length=1, description="Numbers of copies")
@@ -117,6 +117,8 @@ def read_plan(path: Path) -> tuple[Plan, FileOwner]:
     for at, entry in enumerate(plan.workloads):
         check_id(entry.name, document.where("workloads", at, "name"), names, "workload")
     workloads = tuple(_workload(document, at, entry) for at, entry in enumerate(plan.workloads))
+    if not plan.ways and not plan.layouts:
+        raise InputError(f"{document.where('ways')} is empty, and there are no layouts: nothing would be measured")
     for way, field in ((Ways.SHARES, "shares"), (Ways.TOGETHER, "together")):
         if getattr(plan, field) is not None and way not in plan.ways:
             raise InputError(f"{document.where(field)} is given, but ways does not have {way}: add it there")

@@ -37,6 +37,8 @@ class Seen:
     heard: list[Heard] = field(default_factory=list)
     back: tuple[int, int] | None = None
     ended: Ended | None = None
+    waited: bool = False
+    """All patience for its first step was spent."""
     deaf: bool = False
     """It had to be killed after it had been asked to stop."""
 
@@ -104,11 +106,11 @@ def _failure(seen: Seen, one: Stretch | None, patience_s: float) -> tuple[Outcom
             f"it told step {after} after step {before}: if its count begins anew with every epoch, count matches "
             "instead (an expression without a group)"
         )
-    if not has_stepped(seen):
-        return Outcome.SILENT, _silence(seen, patience_s)
-    if ended is not None and one is None:
+    if ended is not None and one is None and last:
         said = f"it ended by itself after step {last}, before there were enough steps: let it run longer"
         return Outcome.ENDED_EARLY, said
+    if not has_stepped(seen) and (seen.waited or ended is not None):
+        return Outcome.SILENT, _silence(seen, patience_s)
     return None
 
 
@@ -146,6 +148,8 @@ def _silence(seen: Seen, patience_s: float) -> str:
 def _why_too_few(seen: Seen, first: int | None, failed: Sequence[tuple[Outcome, str] | None]) -> str:
     if first is not None and (failure := failed[first]) is not None:
         return f"copy {first} failed beside it ({failure[0]}), so there is no time in which all of them were steady"
+    if not has_stepped(seen):
+        return "it had not begun to step when another copy ended the run"
     steps = seen.heard[-1].step - seen.heard[0].step if seen.heard else 0
     return f"{steps} steps, of which not {LEAST_STEPS} while all copies were steady: give it more seconds"
 

@@ -165,6 +165,8 @@ class OneRun:
                         return
                     check_s = max(now_s + CHECK_S, now_s + 20 * (time.monotonic() - now_s))
             elif now_s - begun_s >= bounds.patience_s:
+                for one in seen:
+                    one.waited = True
                 return
             time.sleep(LOOK_S)
 
