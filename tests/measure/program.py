@@ -5,6 +5,7 @@ On the stand-in it is seen as a user of its device, as a CUDA program would be.
 
 import ctypes
 import json
+import mmap
 import os
 import signal
 import socket
@@ -88,7 +89,7 @@ def flood() -> None:
 
 def deaf() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal = lambda *_: None  # type: ignore[assignment]
+    signal.signal = lambda *_: None
     step(report)
 
 
@@ -96,7 +97,7 @@ def eat_memory() -> None:
     held = []
     report(0)
     while True:
-        held.append(b"x" * (16 << 20))
+        held.append(mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE))
 
 
 def main(oddity: str) -> None:

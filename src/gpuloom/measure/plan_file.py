@@ -50,9 +50,7 @@ def check_file(value: object) -> str:
 
 def check_name(value: object) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value) or not value.isprintable() or value != value.strip():
-        raise ValueError(
-            f"is {shown(value)}, but must be a text of 1 to 100 characters without brackets and plus signs"
-        )
+        raise ValueError(f"is {shown(value)}, but must be a text of 1 to 100 characters, no brackets, no plus signs")
     return value
 
 

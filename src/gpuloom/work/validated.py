@@ -43,6 +43,8 @@ def _sentence(document: Document, problem: "ErrorDetails", model: type[BaseModel
         "greater_than_equal": f"{context.get('ge')} or more",
         "less_than_equal": f"{context.get('le')} or less",
         "literal_error": str(context.get("expected")),
+        "enum": str(context.get("expected")),
+        "too_short": f"a list of {context.get('min_length')} or more",
         "int_type": "a whole number",
         "float_type": "a number",
         "string_type": "a text (in quotes if a number)",

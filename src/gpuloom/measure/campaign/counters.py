@@ -67,7 +67,7 @@ class OfCopy:
         return {
             "host_cpus": None if used_s is None or within is None else used_s / (within.end_s - within.begin_s),
             "host_mem_peak_mib": self._host_mib,
-            "mem_peak_mib": self._peak_mib,
+            "mem_peak_mib": self._peak_mib or None,  # 0: it was not seen to use any
         }
 
 

@@ -89,8 +89,8 @@ class Output:
                 self._count += 1
                 found.append(self._count)
                 continue
-            with suppress(TypeError, ValueError, OverflowError):  # the group matched nothing, or no number
-                found.append(int(float(match[1].replace(",", ""))))
+            with suppress(ValueError, OverflowError):  # no number
+                found.append(int(float((match[1] or "").replace(",", ""))))
         return found
 
 

@@ -76,9 +76,13 @@ class Running:
         """Whether there was anything."""
         news = self.listener.hear()
         self.seen.back = self.seen.back or goes_back(self.seen.heard, news)
+        heard = self.seen.heard
         for one in news if self.seen.back is None else ():
-            if not self.seen.heard or one.step > self.seen.heard[-1].step:
-                self.seen.heard.append(one)
+            if heard and one.step <= heard[-1].step:
+                continue
+            if heard and one.at_s <= heard[-1].at_s:  # seen in the same look: one block
+                heard.pop()
+            heard.append(one)
         return bool(news)
 
 
