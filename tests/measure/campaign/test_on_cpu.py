@@ -1,11 +1,7 @@
 """Campaigns on a CPU device: real quotas, real memory limits, what the kernel counts. Skips without control groups."""
 
-import pytest
-
 from tests.live.shop import until
 from tests.measure.lab import Lab, by_arrangement, program
-
-pytestmark = pytest.mark.xdist_group("mps")
 
 
 def test_every_way_and_what_the_kernel_counts(cpu_lab: Lab) -> None:

@@ -9,11 +9,10 @@ from gpuloom.measure.table import from_csv
 from tests.live.shop import interrupt, until
 from tests.measure.lab import Lab, by_arrangement, program
 
-pytestmark = pytest.mark.xdist_group("mps")  # another test looks at every MPS daemon of the host
-
 ONE = ("--ways", "alone", "--profiles", "3g.20gb")
 
 
+@pytest.mark.xdist_group("mps")  # another test looks at every MPS daemon of the host
 def test_every_way(lab: Lab) -> None:
     words = ("--profiles", "1g.5gb,3g.20gb", "--shares", "50", "--together", "3", "--layout", "3g.20gb + 2 x 2g.10gb")
     answer = lab.measure(*words, "--", *program())

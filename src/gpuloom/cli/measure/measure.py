@@ -63,10 +63,10 @@ Plain = Annotated[bool, typer.Option("--plain", help="On a terminal: a line a ru
 
 STOPPING = ("stopping; what was measured is kept; again kills the copies", "killing the copies")
 SHOWN = (
-    *("run", "workload", "arrangement", "copy", "repetition", "outcome", "steps", "step_ms", "step_p95_ms"),
-    *("steps_per_s", "mem_peak_mib", "host_cpus", "power_w", "said"),
+    *("run", "workload", "arrangement", "copy", "outcome", "steps", "step_ms", "steps_per_s"),
+    *("mem_peak_mib", "power_w", "said"),
 )
-"""In the table for people; the files and the other outputs have all columns."""
+"""In the table for people, as far as there is anything; the files and the other outputs have all columns."""
 
 
 def measure(
@@ -165,7 +165,8 @@ def _emit(result: "Result", output: Output, state: Path) -> None:
     elif output is Output.csv:
         emit(rows, output)
     else:
-        emit([{name: row[name] for name in SHOWN} for row in rows], output)
+        told = [name for name in SHOWN if any(row[name] is not None for row in rows)]
+        emit([{name: row[name] for name in told} for row in rows], output)
         _say_what_else(result, state)
     for problem in result.not_as_found:
         typer.echo(problem, err=True)
