@@ -8,6 +8,7 @@ import pytest
 from gpuloom.measure.table import from_csv
 from tests.live.shop import interrupt, until
 from tests.measure.lab import Lab, by_arrangement, program
+from tests.measure.program import STEP_MS
 
 ONE = ("--ways", "alone", "--profiles", "3g.20gb")
 
@@ -30,8 +31,8 @@ def test_every_way(lab: Lab) -> None:
     }
     assert {row["outcome"] for row in answer["rows"]} == {"ok"}
     assert all(row["steps"] >= 12 and row["seconds"] > 0 for row in answer["rows"])
-    slow, fast = found["1g.5gb"][0]["step_ms"], found["whole"][0]["step_ms"]
-    assert 1.3 < slow / fast < 3  # twice, but for what it takes to wake up
+    for row in answer["rows"]:  # however busy the machine is: nobody sleeps for less
+        assert row["step_ms"] >= STEP_MS[(row["profile"] or "w")[0]]
     assert {row["profile"] for row in found["3g.20gb + 2 x 2g.10gb"]} == {"3g.20gb", "2g.10gb"}
     assert [row["power_w"] for row in answer["rows"]] == [None] * len(answer["rows"]), "the stand-in counts no energy"
     assert answer["device"]["model"] == "A100-40GB"
@@ -116,7 +117,7 @@ def test_steps_are_told_in_other_ways(lab: Lab) -> None:
     )
     rows = lab.measure(plan, "--steps", "40")["rows"]
     assert [row["outcome"] for row in rows] == ["ok"] * 3
-    assert all(row["step_ms"] > 4 and row["step_p95_ms"] is None for row in rows)
+    assert all(row["step_ms"] > 1 and row["step_p95_ms"] is None for row in rows)
     lab.check_left_as_found()
 
 
@@ -174,6 +175,16 @@ def test_a_device_that_others_use_is_refused(lab: Lab) -> None:
         sentence = lab.refused(*ONE, "--", *program(), code=1)
         assert f"in use by process {other.pid}" in sentence
     assert lab.journal() == []
+    lab.check_left_as_found()
+
+
+def test_a_cut_that_fails_ends_it_and_the_next_goes_on(lab: Lab) -> None:
+    words = ("--ways", "alone", "--profiles", "3g.20gb", "--", *program())
+    lab.environment = {"GPULOOM_STANDIN_FAULTS": "nvmlDeviceCreateGpuInstanceWithPlacement:1+:INSUFFICIENT_RESOURCES"}
+    assert "GPU 0 cannot be cut for a run: create 3g.20gb@" in lab.refused(*words, code=1)
+    lab.check_left_as_found()
+    lab.environment = {"GPULOOM_STANDIN_FAULTS": "nvmlDeviceCreateGpuInstanceWithPlacement:1:UNKNOWN,*:300:UNKNOWN"}
+    assert len(lab.measure(*words)["rows"]) == 2
     lab.check_left_as_found()
 
 

@@ -9,6 +9,7 @@ import os
 import subprocess
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from gpuloom import __version__
@@ -17,6 +18,7 @@ from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.files import NotOursError, read_own, write_whole
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.nvml import discover
+from gpuloom.live.devices import insist
 from gpuloom.measure.plan import Plan, differs
 
 NAME = "asked.json"
@@ -96,7 +98,7 @@ def why_not_the_same(
 
 
 def device_facts(cutter: Cutter, host: int) -> DeviceFacts:
-    state = cutter.look(host)
+    state = insist(partial(cutter.look, host))
     driver = os.uname().release if state.model.noun != "GPU" else discover().driver
     return DeviceFacts(state.uuid, state.product, state.model.name, state.model.mem_mib, driver)
 

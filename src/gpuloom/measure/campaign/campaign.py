@@ -26,7 +26,7 @@ from gpuloom.gpus.host.homes import find_home, key_of, leave_home
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.layouts import written
 from gpuloom.gpus.model import GpuModel
-from gpuloom.live.devices import insist
+from gpuloom.live.devices import TRIES, insist, uuids_of
 from gpuloom.live.launch import Launcher
 from gpuloom.live.run import devices_of
 from gpuloom.live.store import Store
@@ -180,9 +180,13 @@ class Campaign:
         noun, host = self._devices.noun, self._host
         self._devices.take()
         users = self._devices.users(0)  # it may be ours since somebody was killed, whose processes go on
-        reason = f"it is in use by {users}; {STILL_THERE}" if users else self._devices.clear(0)
-        if reason is not None:
-            raise Refused(f"{noun} {host}: {reason}")
+        if users:
+            raise Refused(f"{noun} {host}: it is in use by {users}; {STILL_THERE}")
+        for _ in range(TRIES):
+            reason = self._devices.clear(0)
+            if reason is None:
+                return
+        raise Refused(f"{noun} {host}: {reason}")
 
     def _begin(self) -> Asked:
         wish = self._wish
@@ -270,7 +274,7 @@ def _host(cutter: Cutter, wish: Wish, before: Asked | None) -> int:
             raise InputError(f"this host has {count} GPUs: say which one with --gpu, 0 to {count - 1}")
         return wish.gpu or 0
     # Numbers may change with a reboot, UUIDs do not.
-    there = [host for host in range(count) if cutter.driver.uuid(host) == before.device.uuid]
+    there = [host for host, uuid in enumerate(uuids_of(cutter, range(count))) if uuid == before.device.uuid]
     if not there or wish.gpu not in (None, there[0]):
         here = "which this host no longer has" if not there else f"which is GPU {there[0]}"
         raise InputError(f"the measurements were begun on {before.device.uuid}, {here}; name another --state")

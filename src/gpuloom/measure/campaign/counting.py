@@ -1,15 +1,17 @@
 """Which counters there are for a device, opened once for a campaign: on GPUs NVML's, on CPU devices the kernel's."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from gpuloom.gpus.host.cgroups import Group
 from gpuloom.gpus.host.cutter import Cutter
+from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.nvml import opened
 from gpuloom.gpus.model import Instance
+from gpuloom.live.devices import insist
 from gpuloom.measure.campaign.counters import EVERY_S, OfCopy, OfGpu
 from gpuloom.measure.campaign.gpm import Gpm
 from gpuloom.measure.steps import Window
@@ -69,12 +71,16 @@ class Counting:
 @contextmanager
 def counting_on(cutter: Cutter, host: int) -> Iterator[Counting]:
     """Of this device of the cutter's."""
-    if cutter.look(host).model.noun != "GPU":
+    state = insist(partial(cutter.look, host))
+    if state.model.noun != "GPU":
         yield Counting()
         return
     with opened() as nvml:
 
         def number(instance: Instance) -> int | None:
-            return next((part.gi_id for part in cutter.look(host).parts if part.instance == instance), None)
+            with suppress(StepFailed):
+                parts = insist(partial(cutter.look, host)).parts
+                return next((part.gi_id for part in parts if part.instance == instance), None)
+            return None
 
-        yield Counting(OfGpu(nvml, cutter.driver.uuid(host)), number)
+        yield Counting(OfGpu(nvml, state.uuid), number)

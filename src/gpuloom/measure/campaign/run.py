@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuloom.gpus.grant import Grant
+from gpuloom.gpus.host.cgroups import Limits
 from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.files import read_anyones
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
 from gpuloom.gpus.model import GpuModel
-from gpuloom.live.devices import Devices
+from gpuloom.live.devices import TRIES, DeviceError, Devices, Place
 from gpuloom.live.jobs import LiveJob
 from gpuloom.live.launch import Launcher, Left, kill, left_of, limits_of
 from gpuloom.live.store import Launch
@@ -115,8 +116,12 @@ class OneRun:
         bench, arrangement = self._bench, self._chosen.arrangement
         instances = place(arrangement, bench.model)
         target = tuple(sorted(instance for instance in instances if instance is not None))
-        _, reason = bench.devices.cut(0, target)
-        if reason is not None:
+        reason = None
+        for _ in range(TRIES):
+            _, reason = bench.devices.cut(0, target)
+            if reason is None:
+                break
+        else:
             raise StepFailed(f"{bench.devices.noun} {bench.devices.hosts[0]} cannot be cut for a run: {reason}")
         for number, (seat, instance) in enumerate(zip(arrangement.seats, instances, strict=True)):
             grant = Grant(0, instance, seat.share_pct if arrangement.way is Way.SHARED else 100.0)
@@ -127,7 +132,7 @@ class OneRun:
         job = Job(
             job_id(self._chosen.number, number), command=workload.command, host=HostNeeds(log_max_mib=LOG_MAX_MIB)
         )
-        granted = bench.devices.place((grant,), limits_of(job))
+        granted = self._place(grant, limits_of(job))
         # What is read line by line is not to wait in a buffer.
         more = {"PYTHONUNBUFFERED": "1"} if workload.telling is Telling.OUTPUT else {}
         environment = more | dict(workload.environment) | dict(granted.environment)
@@ -142,6 +147,12 @@ class OneRun:
             launch.group, uuid, grant.instance, sole=len(self._chosen.arrangement.seats) == 1
         )
         return Running(live, listener, outputs, watched)
+
+    def _place(self, grant: Grant, own: Limits) -> Place:
+        for _ in range(TRIES - 1):
+            with suppress(DeviceError):
+                return self._bench.devices.place((grant,), own)
+        return self._bench.devices.place((grant,), own)
 
     # ---- meanwhile -----------------------------------------------------------------------------------------------
 
