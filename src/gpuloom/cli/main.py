@@ -19,6 +19,7 @@ from gpuloom.cli.decide.policies import policies
 from gpuloom.cli.decide.provision import provision
 from gpuloom.cli.decide.schema import schema
 from gpuloom.cli.decide.simulate import simulate
+from gpuloom.cli.measure.measure import measure
 from gpuloom.cli.measure.train_predictor import train_predictor
 from gpuloom.cli.threads import one_for_us
 from gpuloom.cli.watch import log
@@ -43,6 +44,7 @@ app.command(rich_help_panel=DECIDE)(compare)
 app.command(rich_help_panel=DECIDE)(policies)
 app.command(rich_help_panel=DECIDE)(schema)
 app.command(rich_help_panel=DECIDE)(provision)
+app.command(rich_help_panel=MEASURE)(measure)
 app.command("train-predictor", rich_help_panel=MEASURE)(train_predictor)
 app.add_typer(layout.app, name="layout", rich_help_panel=CARRY_OUT)
 app.command(rich_help_panel=CARRY_OUT)(run)

@@ -13,14 +13,12 @@ from gpuloom.errors import InputError
 from gpuloom.work.checks import contradiction
 from gpuloom.work.measured.figures import load_figures
 from gpuloom.work.model import HostNeeds, Job, Kind, Service, TraceJob
-from gpuloom.work.source import FileOwner, check_id, did_you_mean, read_owned_text, shown
+from gpuloom.work.source import FileOwner, check_id, read_owned_text, shown
 from gpuloom.work.traces.trace import Options, Trace, in_order
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
     from gpuloom.work.document import Document
-    from gpuloom.work.schema import JobEntry, ServiceEntry, WorkFile
+    from gpuloom.work.schema import JobEntry, ServiceEntry
 
 _EXPECTED = "a work file (YAML with 'jobs:' or 'services:')"
 
@@ -34,11 +32,13 @@ def read_work(path: Path) -> tuple[list[TraceJob], list[Service]]:
 def read_owned_work(path: Path) -> tuple[list[TraceJob], list[Service], FileOwner]:
     """The same, and whose file it is: as root, jobs are run in its owner's name."""
     from gpuloom.work.document import Document
+    from gpuloom.work.schema import WorkFile
+    from gpuloom.work.validated import validated
 
     path = Path(path)
     text, owner = read_owned_text(path, _EXPECTED)
     document = Document(path, text, _EXPECTED)
-    work = _validated(document)
+    work = validated(document, WorkFile)
     names: set[str] = set()
     jobs: list[TraceJob] = []
     for index, entry in enumerate(work.jobs):
@@ -150,48 +150,3 @@ def _service(entry: "ServiceEntry") -> Service:
         priority=entry.priority,
         max_batch=entry.max_batch,
     )
-
-
-def _validated(document: "Document") -> "WorkFile":
-    from pydantic import ValidationError
-
-    from gpuloom.work.schema import WorkFile
-
-    try:
-        return WorkFile.model_validate(document.data)
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-    # A mistyped field first: it is also why a required one is missing.
-    problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
-    raise InputError(_sentence(document, problems[0]))
-
-
-def _sentence(document: "Document", problem: "ErrorDetails") -> str:
-    loc, kind = problem["loc"], problem["type"]
-    context = problem.get("ctx", {})
-    where = document.where(*loc)
-    if kind in ("extra_forbidden", "invalid_key"):
-        field, accepted = str(loc[-1]), _accepted(loc)
-        return f"{where} is not a known field{did_you_mean(field, accepted)}: accepted are {', '.join(accepted)}"
-    if kind == "missing":
-        return f"{where} is missing: expected a value for it"
-    if kind == "value_error":
-        return f"{where} {context['error']}"
-    must = {
-        "greater_than": f"a number above {context.get('gt')}",
-        "greater_than_equal": f"{context.get('ge')} or more",
-        "less_than_equal": f"{context.get('le')} or less",
-        "literal_error": str(context.get("expected")),
-        "int_type": "a whole number",
-        "float_type": "a number",
-        "list_type": "a list (each item begins with '- ')",
-        "model_type": "a mapping of fields such as 'name: train'",
-    }
-    return f"{where} is {shown(problem['input'])}, but must be {must.get(kind, problem['msg'])}"
-
-
-def _accepted(loc: tuple[str | int, ...]) -> list[str]:
-    from gpuloom.work.schema import JobEntry, ServiceEntry, WorkFile
-
-    model = WorkFile if len(loc) == 1 else JobEntry if loc[0] == "jobs" else ServiceEntry
-    return list(model.model_fields)

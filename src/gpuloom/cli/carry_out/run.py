@@ -2,26 +2,29 @@
 
 import errno
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpuloom.cli.devices import Devices
+from gpuloom.cli.interrupts import interruptible
 from gpuloom.cli.output import Output, emit, print_json
 from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
-    from gpuloom.live.body import LocalBody
     from gpuloom.live.run import Result, Wish
     from gpuloom.live.store import Store
 
+STOPPING = (
+    "stopping the jobs with a checkpoint; again kills them",
+    "killing the jobs",
+    "leaving; whoever does not die is found again by --resume",
+)
 Jobs = Annotated[Path | None, typer.Argument(metavar="[JOBS]", help="A work file with commands; see docs/run-jobs.md.")]
 State = Annotated[Path, typer.Option("--state", help="Folder for the log, checkpoints and output of the jobs.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Only go on with the run in --state; JOBS is not needed then.")]
@@ -76,7 +79,7 @@ def run(
     check_writable(report, read=jobs)
     if report is not None and report.resolve().is_relative_to(state.resolve()):
         raise InputError(f"{report}: is in the folder of the run; name a file outside of {state}")
-    here = _working_dir()
+    here = working_dir()
     asked = None if resume else _wish(jobs, policy, seed, pace, gpus, tuple(device or ()))
     if resume and not (state / "run.json").exists():
         raise InputError(f"{state}: holds no run to go on with; expected the --state of an earlier one")
@@ -115,7 +118,7 @@ def _carry_out(asked: "Wish | None", store: "Store", here: str, timing: Sequence
     with (
         cutter_of(wish.devices, whole=True) as cutter,
         shown(plain, Words(wish.pace, cutter.noun)) as show,
-        _interruptible(show.later) as on_body,
+        interruptible(show.later, STOPPING) as on_body,
     ):
         settings = Settings(times, here, predict, show.event, show.notice, show.look)
         return run_jobs(wish, store, cutter, settings, on_body)
@@ -137,8 +140,8 @@ def _wish(path: Path | None, policy: str, seed: int, pace: float, gpus: str | No
     return Wish(jobs, policy, seed, pace, None if gpus is None else _numbers(gpus), owner_uid, devices)
 
 
-def _working_dir() -> str:
-    """Where the jobs will run; it is written down as text."""
+def working_dir() -> str:
+    """Where what is started will run; it is written down as text."""
     try:
         here = str(Path.cwd())
         here.encode()
@@ -164,50 +167,6 @@ def _numbers(text: str) -> tuple[int, ...]:
     if not all(word.isascii() and word.isdigit() and len(word) < 6 for word in words) or len({*words}) != len(words):
         raise InputError(f"--gpus {text}: expected different numbers of GPUs such as 0,1")
     return tuple(map(int, words))
-
-
-@contextmanager
-def _interruptible(say: Callable[[str], None]) -> "Iterator[Body]":
-    """Ctrl-C, SIGTERM and a terminal that closes ask the body to stop, the second time at once.
-
-    Before there is a body they are kept for it.
-    """
-    holder = Body(say)
-    # Who was started to ignore one (nohup, a shell's background) goes on doing so.
-    heard = [number for number in INTERRUPTS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, holder.interrupt) for number in heard}
-    try:
-        yield holder
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STOPPING = (
-    "stopping the jobs with a checkpoint; again kills them",
-    "killing the jobs",
-    "leaving; whoever does not die is found again by --resume",
-)
-
-
-class Body:
-    """What the signal handler reaches the body through."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.body: LocalBody | None = None
-        self.say = say
-        self.interrupts = 0
-
-    def __call__(self, body: "LocalBody") -> None:
-        self.body = body
-        body.interrupts = self.interrupts
-
-    def interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self.interrupts += 1
-        if self.body is not None:
-            self.body.interrupts = self.interrupts
-        self.say(STOPPING[min(self.interrupts, len(STOPPING)) - 1])
 
 
 @contextmanager

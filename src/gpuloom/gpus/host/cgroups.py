@@ -256,6 +256,15 @@ class Group:
                     return int(number) / 1e6
         return None
 
+    def memory_mib(self, *, peak: bool) -> float | None:
+        """Main memory that is its processes', with their files in the cache: now, or the most that it has been."""
+        names = ("memory.peak", "memory.max_usage_in_bytes") if peak else ("memory.current", "memory.usage_in_bytes")
+        for path, name in zip((self.path, self.twins.get("memory")), names, strict=True):
+            with suppress(OSError, ValueError):
+                if path is not None:
+                    return int((path / name).read_text(encoding="ascii")) / (1 << 20)
+        return None
+
     def threads_s(self) -> dict[int, float]:
         """CPU time that each of its threads has had, by number; those that have ended are not in it."""
         found = {}

@@ -1,0 +1,94 @@
+"""How a copy's end becomes a row."""
+
+import pytest
+
+from gpuloom.measure.arrangement import Arrangement, Seat, Way
+from gpuloom.measure.campaign.judge import Ended, Seen, judge, window_of
+from gpuloom.measure.campaign.order import Next
+from gpuloom.measure.results import Copy, Outcome
+from gpuloom.measure.steps import Heard
+
+
+def steady(steps: int, step_s: float = 0.1, begin_s: float = 0.0) -> list[Heard]:
+    return [Heard(begin_s + step_s * step, step) for step in range(steps + 1)]
+
+
+def rows(*copies: Seen, stopped_s: float = 10.0) -> list[Copy]:
+    arrangement = Arrangement(Way.TOGETHER, tuple(Seat("a") for _ in copies))
+    within = window_of(copies, stopped_s)
+    return judge(Next(4, arrangement, 1), copies, within, 60.0, [0.0] * len(copies))
+
+
+def test_all_is_well() -> None:
+    one, other = rows(Seen(steady(80)), Seen(steady(50, 0.15), deaf=True))
+    assert (one.outcome, one.said, one.run, one.repetition, one.copy) == (Outcome.OK, None, 4, 1, 0)
+    assert (one.steps, one.warm_up_steps) == (80, 0)
+    assert one.step_ms == pytest.approx(100)
+    assert other.outcome is Outcome.OK
+    assert other.said == "it did not end when it was asked to, and was killed"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "killed", "outcome"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", 1, False, Outcome.OUT_OF_MEMORY),
+        ("CUDA_ERROR_OUT_OF_MEMORY: out of memory", -6, False, Outcome.OUT_OF_MEMORY),
+        ("jaxlib: RESOURCE_EXHAUSTED: Out of memory while trying", 1, False, Outcome.OUT_OF_MEMORY),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", -6, False, Outcome.OUT_OF_MEMORY),
+        ("", -9, True, Outcome.OUT_OF_MEMORY),
+        ("", None, True, Outcome.OUT_OF_MEMORY),
+        ("", -9, False, Outcome.CRASHED),
+        ("", None, False, Outcome.CRASHED),
+        ("KeyError: 'memory'", 1, False, Outcome.CRASHED),
+    ],
+)
+def test_memory_is_told_apart(words: str, code: int | None, killed: bool, outcome: Outcome) -> None:
+    (row,) = rows(Seen(steady(20), ended=Ended(code, 2.0, killed, f"before\n{words}\n\n")))
+    assert row.outcome is outcome
+    assert row.said is not None
+    assert words[:20] in row.said or killed
+    assert row.step_ms is None
+
+
+def test_what_a_program_says_cannot_break_the_table() -> None:
+    (row,) = rows(Seen([], ended=Ended(1, 1.0, last_words="\x1b[31m\x00 bad \r" + "x" * 5000)))
+    assert row.said is not None
+    assert row.said.isprintable()
+    assert len(row.said) < 250
+
+
+def test_the_first_that_ends_ends_the_window() -> None:
+    """Figures up to there are kept, of who did nothing wrong; what an end says first is an exit code."""
+    ended = Seen(steady(40), ended=Ended(0, 4.1))
+    one, other = rows(ended, Seen(steady(90)))
+    assert {one.outcome, other.outcome} == {Outcome.OK}
+    assert other.steps == one.steps == 40
+    crashed = Seen(steady(40), ended=Ended(2, 4.1, last_words="boom"))
+    one, other = rows(crashed, Seen(steady(90)))
+    assert (one.outcome, other.outcome) == (Outcome.CRASHED, Outcome.OK)
+    assert one.said == "it ended after step 40 with exit code 2, its last words: boom"
+
+
+def test_who_could_not_be_measured_says_whose_fault_that_was() -> None:
+    late, failed = Seen([]), Seen([], ended=Ended(1, 1.0))
+    _, row = rows(failed, late)
+    assert (row.outcome, row.said) == (
+        Outcome.TOO_FEW,
+        "copy 0 failed beside it (crashed), so there is no time in which all of them were steady",
+    )
+    (row,) = rows(Seen(steady(3)))
+    assert row.outcome is Outcome.TOO_FEW
+    assert row.said == "3 steps, of which not 5 while all copies were steady: give it more seconds"
+
+
+def test_silence() -> None:
+    (row,) = rows(Seen([], waited=True))
+    assert (row.outcome, row.said) == (
+        Outcome.SILENT,
+        "it told no step within 60 s: see how steps are told, or have more patience",
+    )
+    (row,) = rows(Seen([Heard(0.0, 0)], waited=True))
+    assert row.said is not None
+    assert row.said.startswith("it told step 0 and no other within 60 s")
+    (row,) = rows(Seen([Heard(0.0, 3)], ended=Ended(0, 1.0)))
+    assert row.outcome is Outcome.ENDED_EARLY

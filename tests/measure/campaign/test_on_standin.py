@@ -1,0 +1,222 @@
+"""Campaigns on the stand-in: every way, odd commands, kills, refusals; the hardware as it was found."""
+
+import signal
+from collections import Counter
+
+import pytest
+
+from gpuloom.measure.table import from_csv
+from tests.live.shop import interrupt, until
+from tests.measure.lab import Lab, by_arrangement, program
+from tests.measure.program import STEP_MS
+
+ONE = ("--ways", "alone", "--profiles", "3g.20gb")
+
+
+@pytest.mark.xdist_group("mps")  # another test looks at every MPS daemon of the host
+def test_every_way(lab: Lab) -> None:
+    words = ("--profiles", "1g.5gb,3g.20gb", "--shares", "50", "--together", "3", "--layout", "3g.20gb + 2 x 2g.10gb")
+    answer = lab.measure(*words, "--", *program())
+    found = by_arrangement(answer["rows"])
+    assert {name: len(rows) for name, rows in found.items()} == {
+        "whole": 1,
+        "1g.5gb": 1,
+        "3g.20gb": 1,
+        "7 x 1g.5gb": 7,
+        "2 x 3g.20gb": 2,
+        "whole 50%": 1,
+        "2 x whole 50%": 2,
+        "3 x whole together": 3,
+        "3g.20gb + 2 x 2g.10gb": 3,
+    }
+    assert {row["outcome"] for row in answer["rows"]} == {"ok"}
+    assert all(row["steps"] >= 12 and row["seconds"] > 0 for row in answer["rows"])
+    for row in answer["rows"]:  # however busy the machine is: nobody sleeps for less
+        assert row["step_ms"] >= STEP_MS[(row["profile"] or "w")[0]]
+    assert {row["profile"] for row in found["3g.20gb + 2 x 2g.10gb"]} == {"3g.20gb", "2g.10gb"}
+    assert [row["power_w"] for row in answer["rows"]] == [None] * len(answer["rows"]), "the stand-in counts no energy"
+    assert answer["device"]["model"] == "A100-40GB"
+    assert [one["layout"] for one in answer["arrangements"] if one["name"] == "2 x 3g.20gb"] == ["3g.20gb@0,3g.20gb@4"]
+    written = from_csv((lab.state / "measured.csv").read_text(), "measured.csv")
+    assert [row.step_ms for row in written] == [row["step_ms"] for row in answer["rows"]]
+    lab.check_left_as_found()
+
+
+ODD = {
+    "silent": ("no steps", "it told no step within 1 s"),
+    "crash": (
+        "crashed",
+        "it ended before its first step with exit code 3, its last words: ValueError: the loss is NaN",
+    ),
+    "crash later": ("crashed", "it ended after step 12 with exit code 3, its last words: ValueError: the loss is NaN"),
+    "backwards": ("steps go backwards", "it told step 3 after step"),
+    "short": ("ended early", "it ended by itself after step 3, before there were enough steps"),
+    "daemon": ("no steps", "it ended by itself with exit code 0 and told no step; a command that goes on in the back"),
+    "not there": ("crashed", "it ended before its first step with exit code 127, its last words: gpuloom: no-such-pro"),
+}
+
+
+def test_odd_commands_are_rows(lab: Lab) -> None:
+    commands = {oddity: program(oddity) for oddity in ODD} | {"not there": ["no-such-program"]}
+    plan = lab.plan(
+        workloads=[{"name": name, "command": command} for name, command in commands.items()],
+        ways=[],
+        layouts=[f"whole ({name})" for name in commands],
+        patience=1,
+    )
+    answer = lab.measure(plan, "--patience-s", "1s", "--steps", "50", code=1)
+    rows = {row["workload"]: row for row in answer["rows"]}
+    assert {name: row["outcome"] for name, row in rows.items()} == {name: ODD[name][0] for name in ODD}
+    for name, row in rows.items():
+        assert row["said"].startswith(ODD[name][1])
+        assert row["step_ms"] is None
+    lab.check_left_as_found()
+
+
+def test_floods_and_deaf_ears_are_measured_all_the_same(lab: Lab) -> None:
+    plan = lab.plan(
+        workloads=[{"name": "loud", "command": program("flood")}, {"name": "deaf", "command": program("deaf")}],
+        ways=[],
+        layouts=["3g.20gb (loud) + 3g.20gb (deaf)"],
+    )
+    answer = lab.measure(plan, "--grace-s", "300ms")
+    assert {row["outcome"] for row in answer["rows"]} == {"ok"}
+    said = {row["workload"]: row["said"] for row in answer["rows"]}
+    assert said == {"loud": None, "deaf": "it did not end when it was asked to, and was killed"}
+    lab.check_left_as_found()
+
+
+def test_out_of_memory_is_a_result_and_not_repeated(lab: Lab) -> None:
+    words = ("--ways", "alone,parallel", "--profiles", "2g.10gb,3g.20gb", "--repeat", "2", "--most", "2")
+    found = by_arrangement(lab.measure(*words, "--", *program("hungry"))["rows"])
+    counts = {name: Counter(row["outcome"] for row in rows) for name, rows in found.items()}
+    beside = counts.pop("3 x 2g.10gb")  # the first ends the run: the others may not have come so far
+    assert beside.total() == 3
+    assert "out of memory" in beside
+    assert {*beside} <= {"out of memory", "too few steps"}
+    assert counts == {
+        "whole": {"ok": 2},
+        "2g.10gb": {"out of memory": 1},
+        "3g.20gb": {"ok": 2},
+        "2 x 3g.20gb": {"ok": 4},
+    }
+    assert "CUDA out of memory" in found["2g.10gb"][0]["said"]
+    lab.check_left_as_found()
+
+
+def test_steps_are_told_in_other_ways(lab: Lab) -> None:
+    told = {
+        "number": {"command": program("by line"), "output": r"step (\d+) of"},
+        "match": {"command": program("by line"), "output": "loss"},
+        "file": {"command": program("by file"), "progress_file": "my.progress"},
+    }
+    plan = lab.plan(
+        workloads=[{"name": name, **fields} for name, fields in told.items()],
+        ways=[],
+        layouts=["3g.20gb (file) + 2g.10gb (match) + 2g.10gb (number)"],
+    )
+    rows = lab.measure(plan, "--steps", "40")["rows"]
+    assert [row["outcome"] for row in rows] == ["ok"] * 3
+    assert all(row["step_ms"] > 1 and row["step_p95_ms"] is None for row in rows)
+    lab.check_left_as_found()
+
+
+def test_a_kill_and_the_same_table(lab: Lab) -> None:
+    """Killed while a run is under way: whoever runs is ended, no run is counted twice, none is left out."""
+    words = ("--ways", "alone,parallel", "--profiles", "2g.10gb,3g.20gb", "--seed", "7", "--", *program())
+    runner = lab.start(*words)
+    lab.wait_for_runs(runner, 2)
+    until(lambda: lab.reported("r00002-0") > 2, "the third has begun")
+    lab.kill(runner)
+    before = lab.journal()
+    with (lab.state / "journal.jsonl").open("a") as journal:
+        journal.write('{"number": 2, "arrange')  # it might have been killed while it wrote
+    answer = lab.measure(*words)
+    assert lab.journal()[: len(before)] == before
+    assert [run["number"] for run in lab.journal()] == list(range(5))
+    assert {name: len(rows) for name, rows in by_arrangement(answer["rows"]).items()} == {
+        "whole": 1,
+        "2g.10gb": 1,
+        "3g.20gb": 1,
+        "3 x 2g.10gb": 3,
+        "2 x 3g.20gb": 2,
+    }
+    lab.check_left_as_found()
+    again = lab.measure(*words)
+    assert again["rows"] == answer["rows"]
+    assert len(lab.journal()) == 5
+
+
+def test_ctrl_c_keeps_what_was_measured(lab: Lab) -> None:
+    words = ("--ways", "alone,parallel", "--", *program())
+    runner = lab.start(*words)
+    lab.wait_for_runs(runner, 1)
+    interrupt(runner)
+    answer = lab.finish(runner, 130)
+    assert answer["stop"] == "interrupted"
+    assert len(answer["rows"]) == len(lab.table()) > 0
+    lab.check_left_as_found()
+    changed = [*words[:-1], "silent"]
+    assert "holds measurements of workload 'program'" in lab.refused(*changed)
+    assert "--gpu 3: this host has 1 GPUs" in lab.refused("--gpu", "3", *words)
+
+
+def test_a_budget_ends_it_and_more_of_it_goes_on(lab: Lab) -> None:
+    words = ("--ways", "alone", "--profiles", "1g.5gb,2g.10gb,3g.20gb")
+    answer = lab.measure(*words, "--budget", "10ms", "--", *program())
+    assert (answer["stop"], answer["runs"]) == ("the budget is spent", 1)
+    answer = lab.measure(*words, "--budget", "10m", "--", *program())
+    assert (answer["stop"], answer["runs"]) == ("all is known", 4)
+    lab.check_left_as_found()
+
+
+def test_a_device_that_others_use_is_refused(lab: Lab) -> None:
+    with lab.hardware.job(lab.hardware.show()["uuid"]) as other:
+        sentence = lab.refused(*ONE, "--", *program(), code=1)
+        assert f"in use by process {other.pid}" in sentence
+    assert lab.journal() == []
+    lab.check_left_as_found()
+
+
+def test_a_cut_that_fails_ends_it_and_the_next_goes_on(lab: Lab) -> None:
+    words = ("--ways", "alone", "--profiles", "3g.20gb", "--", *program())
+    lab.environment = {"GPULOOM_STANDIN_FAULTS": "nvmlDeviceCreateGpuInstanceWithPlacement:1+:INSUFFICIENT_RESOURCES"}
+    assert "GPU 0 cannot be cut for a run: create 3g.20gb@" in lab.refused(*words, code=1)
+    lab.check_left_as_found()
+    lab.environment = {"GPULOOM_STANDIN_FAULTS": "nvmlDeviceCreateGpuInstanceWithPlacement:1:UNKNOWN,*:300:UNKNOWN"}
+    assert len(lab.measure(*words)["rows"]) == 2
+    lab.check_left_as_found()
+
+
+def test_what_was_cut_before_is_cut_afterwards(lab: Lab) -> None:
+    lab.hardware.gpuloom("layout", "apply", "--gpu", "0", "--to", "3,2,2")
+    for record in (lab.hardware.folder / "state").glob("*.json"):
+        record.unlink()  # as if somebody else had cut it
+    found = [lab.hardware.show()]
+    lab.measure("--ways", "alone", "--profiles", "7g.40gb", "--", *program())
+    lab.check_left_as_found(found)
+
+
+def test_a_kill_of_everybody_is_put_right_by_hand(lab: Lab) -> None:
+    runner = lab.start(
+        "--ways", "parallel", "--profiles", "1g.5gb", "--seconds", "20s", "--steps", "100000", "--", *program()
+    )
+    until(lambda: lab.reported("r00000-6") > 2, "they run")
+    lab.kill(runner)
+    for copy in range(7):
+        launch = lab.store.last_launch(f"r00000-{copy}")
+        keeper = None if launch is None else launch.keeper()
+        assert keeper is not None
+        keeper.signal(signal.SIGUSR1)
+        until(lambda keeper=keeper: not keeper.lives, "it is gone")  # type: ignore[misc]
+    done = lab.hardware.gpuloom("layout", "apply", "--gpu", "0", "--as-found")
+    assert done.returncode == 0, done.stderr
+    assert lab.hardware.show()["instances"] == []
+
+
+def test_what_the_device_does_not_have_is_refused(lab: Lab) -> None:
+    words = ("--mem", "900G", "--ways", "together")
+    assert "nothing of this plan can be measured on A100-40GB: a copy needs" in lab.refused(*words, "--", *program())
+    assert "'9g.99gb' is not a profile of A100-40GB" in lab.refused("--profiles", "9g.99gb", "--", *program())
+    assert lab.journal() == []
+    lab.check_left_as_found()

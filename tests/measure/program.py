@@ -1,0 +1,125 @@
+"""What is measured in tests: `python program.py ODDITY WORDS…`. It steps at a pace that its slice sets, or is odd.
+
+On the stand-in it is seen as a user of its device, as a CUDA program would be.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuloom.train import on_stop, report
+
+STEP_MS = {"1": 8.0, "2": 6.0, "3": 5.0, "4": 4.5, "7": 4.0, "w": 4.0}
+"""By how the profile begins."""
+
+
+def occupy_the_device() -> object:
+    """Keep what this returns."""
+    if "GPULOOM_STANDIN_STATE" not in os.environ or "GPULOOM_DEVICE" in os.environ:
+        return None
+    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
+    if pipes is None:
+        assert ctypes.CDLL("libnvidia-ml.so.1").standinUse(os.environ["CUDA_VISIBLE_DEVICES"].encode()) == 0
+        return None
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(f"{pipes}/control")
+    share = os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]
+    connection.sendall(f"client {os.getpid()} {os.getuid()} {share} none\n".encode())
+    assert connection.recv(4096).startswith(b"admitted")
+    return connection
+
+
+def step(tell: Callable[[int], None], most: int = 10**9) -> None:
+    stop: list[bool] = []
+    on_stop(lambda: stop.append(True))
+    step_s = STEP_MS[os.environ["GPULOOM_PROFILE"][0]] / 1e3
+    done = 0
+    tell(done)
+    while done < most and not stop:
+        time.sleep(step_s)
+        done += 1
+        tell(done)
+
+
+def backwards(done: int) -> None:
+    report(done if done < 10 else 3)
+
+
+def by_line(done: int) -> None:
+    print(f"epoch {done // 7}: step {done} of 1,000, loss {1 / (done + 1):.3f}")
+
+
+def by_file(done: int) -> None:
+    Path(os.environ["GPULOOM_CHECKPOINT_DIR"], "my.progress").write_text(json.dumps({"step": done, "loss": 0.5}))
+
+
+def crash_at(most: int) -> None:
+    step(report, most)
+    print("some context\nValueError: the loss is NaN", file=sys.stderr)
+    sys.exit(3)
+
+
+def hungry() -> None:
+    """A device of this size is too small for it."""
+    if os.environ["GPULOOM_PROFILE"][0] in "12":
+        sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+    step(report)
+
+
+def daemonise() -> None:
+    code = "import time; time.sleep(1000)"
+    subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.DEVNULL)
+
+
+def flood() -> None:
+    def tell(done: int) -> None:
+        report(done)
+        os.write(1, b"all work and no play\n" * 20_000)
+
+    step(tell)
+
+
+def deaf() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal = lambda *_: None
+    step(report)
+
+
+def eat_memory() -> None:
+    held = []
+    report(0)
+    while True:
+        held.append(mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE))
+
+
+def main(oddity: str) -> None:
+    connection = occupy_the_device()
+    ways: dict[str, Callable[[], None]] = {
+        "steady": lambda: step(report),
+        "by line": lambda: step(by_line),
+        "by file": lambda: step(by_file),
+        "silent": lambda: time.sleep(1000),
+        "crash": lambda: crash_at(0),
+        "crash later": lambda: crash_at(12),
+        "backwards": lambda: step(backwards),
+        "short": lambda: step(report, 3),
+        "hungry": hungry,
+        "daemon": daemonise,
+        "flood": flood,
+        "deaf": deaf,
+        "eats memory": eat_memory,
+    }
+    ways[oddity]()
+    del connection
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
