@@ -99,9 +99,7 @@ def fit(lengths_s: Sequence[float], source: str) -> Durations:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with miso/ and pollux/philly.csv")
-    parser.add_argument(
-        "--shares", action="store_true", help="the speeds at shares instead, from DIR/miso/mps_mixes.csv"
-    )
+    parser.add_argument("--shares", action="store_true", help="the speeds at shares instead, of miso/mps_mixes.csv")
     parser.add_argument("--output", help="file to write instead of the shipped one, or - for standard output")
     arguments = parser.parse_args()
     try:

@@ -13,6 +13,7 @@ from gpuloom.measure.explore.places import slices_of
 from gpuloom.measure.explore.prior import learn
 from gpuloom.measure.figures import figures
 from gpuloom.measure.recommend import (
+    Option,
     by_deadline,
     least_energy,
     least_speed,
@@ -59,9 +60,9 @@ def test_the_best_slice_of_every_measured_workload(data_dir: Path) -> None:
         single = one_copy(known)
         assert single.choice is not None
         unclear = {profile for profile, part in near.items() if abs(part - 0.95) < TIE}
-        if not unclear:
-            assert single.choice.place == smallest, (name, single.says)
-        assert {single.choice.place} <= {smallest, *unclear}
+        surely = next(profile for profile in PROFILES if near.get(profile, 0) >= 0.95 + TIE)
+        assert single.choice.place in {surely, *unclear}, (name, single.says)
+        assert single.choice.place == smallest or smallest in single.ties, (name, single.says)
 
         _verdicts_are_the_datas(true_ms, verdicts(found, MODEL, name))
     assert clear > 20
@@ -150,7 +151,7 @@ def test_mig_mps_or_neither() -> None:
     ]
     answer = mig_mps_or_neither(options(figures(rows), MODEL, "a"))
     assert ": MIG: 7 x 1g.5gb" in answer.says
-    assert "MPS was not measured" in answer.says
+    assert "MPS: not measured; neither: 3 x whole together, 150 steps/s" in answer.says
 
 
 def test_nothing_measured_is_no_answer() -> None:
@@ -160,9 +161,8 @@ def test_nothing_measured_is_no_answer() -> None:
 
 def test_a_belief_fills_what_was_not_run() -> None:
     workloads = list(load_figures().workloads.values())
-    belief = Belief(slices_of(MODEL), learn(workloads, load_share_figures()).at(slices_of(MODEL))).saw(
-        [0, 4], [3.4, 2.9]
-    )
+    prior = learn(workloads, load_share_figures()).at(slices_of(MODEL))
+    belief = Belief(slices_of(MODEL), prior).saw([0, 4], [3.4, 2.9])
     rows = [
         *run(0, copies_on("a", "1g.5gb", 1), 0, [exp(3.4)]),
         *run(1, copies_on("a", "7g.40gb", 1), 0, [exp(2.9)]),

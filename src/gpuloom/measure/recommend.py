@@ -179,8 +179,9 @@ def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str) -> A
     chances = (_draws(single, lambda option: option.step) <= log(limit_ms)).mean(axis=0)
     good = [at for at, chance in enumerate(chances) if chance >= SURELY]
     if not good:
-        at = int(np.argmax(chances))
-        says = f"{goal}: none surely is; the likeliest is {single[at].name} ({chances[at]:.0%})"
+        at = max(range(len(single)), key=lambda at: (round(float(chances[at]), 2), -single[at].step.mean))
+        took = f"{exp(single[at].step.mean):.3g} ms a step, {limit_ms:.3g} ms are allowed"
+        says = f"{goal}: none surely is; the likeliest is {single[at].name}: {took} ({chances[at]:.0%})"
         return replace(_nothing(goal, "ms a step"), sure=float(chances[at]), says=says)
     chosen = min(good, key=lambda at: (single[at].part, single[at].step.mean))
     unclear = [at for at in range(len(single)) if at not in good and chances[at] > 1 - SURELY]
@@ -192,19 +193,33 @@ def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str) -> A
 
 def mig_mps_or_neither(all_options: Sequence[Option]) -> Answer:
     """By the most work an hour that each way of keeping copies apart does."""
-    words = {Way.CUT: "MIG", Way.SHARED: "MPS", Way.WHOLE: "neither", Way.TOGETHER: "neither"}
     best: dict[str, Option] = {}
     for option in all_options:
-        word = words[option.way]
+        word = _way_word(option)
         if option.fits >= 0.5 and (word not in best or option.rate.mean > best[word].rate.mean):
             best[word] = option
     answer = most_work(list(best.values()), "MIG, MPS or neither")
     if answer.choice is None:
         return answer
-    word = next(word for word, option in best.items() if option == answer.choice)
-    untried = [other for other in ("MIG", "MPS", "neither") if other not in best]
-    note = f"; {' and '.join(untried)} was not measured" if untried else ""
-    return replace(answer, says=answer.says.replace(f"{answer.goal}: ", f"{answer.goal}: {word}: ", 1) + note)
+    others = [
+        f"{word}: {best[word].name}, {exp(best[word].rate.mean):.3g} steps/s"
+        if word in best
+        else f"{word}: not measured"
+        for word in ("MIG", "MPS", "neither")
+        if best.get(word) != answer.choice
+    ]
+    chosen = answer.choice
+    claim = f"{answer.goal}: {_way_word(chosen)}: {chosen.name}, {exp(chosen.rate.mean):.3g} steps/s"
+    how = "" if chosen.measured else ", predicted, not measured"
+    says = f"{claim}{how}; {'; '.join(others)}{_tied(answer.ties)} ({answer.confidence}: {answer.sure or 0:.0%})"
+    return replace(answer, says=says)
+
+
+def _way_word(option: Option) -> str:
+    """One copy on an instance that is all of the device shares it with nobody."""
+    if option.way is Way.CUT and (option.copies > 1 or option.part < 1):
+        return "MIG"
+    return "MPS" if option.way is Way.SHARED else "neither"
 
 
 def _draws(all_options: Sequence[Option], of: Callable[[Option], LogMean], worst: float = inf) -> Floats:
@@ -229,8 +244,8 @@ def _with_ties(
     best = max(range(len(means)), key=means.__getitem__)
     close = [at for at, mean in enumerate(means) if mean >= means[best] + log(1 - TIE)]
     chosen = min(close, key=lambda at: (all_options[at].part, all_options[at].copies))
-    apart = (draws[:, [best]] - draws) > 0
-    unclear = [at for at in range(len(means)) if at != best and 2 * (1 - apart[:, at].mean()) >= 1 - LEVEL]
+    as_good = (draws >= draws[:, [best]] + log(1 - TIE)).mean(axis=0)
+    unclear = [at for at in range(len(means)) if as_good[at] > (1 - LEVEL) / 2]
     ties = tuple(all_options[at].name for at in sorted({*close, *unclear}) if at != chosen)
     sure = float((draws[:, chosen] >= draws.max(axis=1) + log(1 - TIE)).mean())
     return best, chosen, ties, sure

@@ -36,7 +36,9 @@ class Thought:
     """By places: a row of speeds for each outcome, a column for each place."""
 
 
-def think(belief: Belief, among: Sequence[int], runs: int = 2) -> Thought:
+def think(belief: Belief, among: Sequence[int]) -> Thought:
+    """Two runs together are thought through of those who have had one: the first is made anyway."""
+    runs = 2 if belief.ran else 1
     thought = Thought(relative_speeds(belief))
     drawn = belief.draws(OUTCOMES)
     for count in range(1, runs + 1):
@@ -55,19 +57,18 @@ def _after(belief: Belief, places: Sequence[int], outcome: Floats) -> Belief:
 
 
 def next_of_set(
-    model: GpuModel, profiles: Sequence[str], thoughts: Sequence[Thought], runs_left: int = 2
+    model: GpuModel, profiles: Sequence[str], thoughts: Sequence[Thought], fresh: Sequence[int] = ()
 ) -> tuple[int, int]:
-    """Whose run, and in which place: the one with the largest gain a run."""
+    """Whose run, and in which place: the one with the largest gain a run. `fresh` have not run: they come first, as of
+    them not even the order of magnitude is known."""
     speeds = np.array([thought.speeds for thought in thoughts])
     now = scores(model, speeds, profiles).max()
     best: tuple[float, int, tuple[int, ...]] | None = None
-    for who, thought in enumerate(thoughts):
-        for places, rows in thought.after.items():
-            if len(places) > runs_left:
-                continue
+    for who in fresh or range(len(thoughts)):
+        for places, rows in thoughts[who].after.items():
             gain = np.mean([_with(model, profiles, speeds, who, row) for row in rows]) - now
             if best is None or gain / len(places) > best[0] + 1e-9:
-                best = (gain / len(places), who, places)
+                best = (float(gain) / len(places), who, places)
     assert best is not None, "somebody has a place left to run in"
     _, who, places = best
     alone = {at: thoughts[who].after[at,] for at in places if (at,) in thoughts[who].after}
