@@ -22,6 +22,9 @@ from gpuloom.perf.arrays import Floats
 
 Speeds = Mapping[str, float]
 
+LITTLE = 1e-4
+"""Weight of the sum where the worst counts: of equals the one that does more."""
+
 
 class Objective(StrEnum):
     SUM = "sum of relative speeds"
@@ -60,7 +63,9 @@ def scores(model: GpuModel, speeds: Floats, profiles: Sequence[str], objective: 
     wanted = [order for order in orders(model, len(speeds)) if all(name in columns for name in order)]
     table = np.array([[columns[name] for name in order] for order in wanted], dtype=np.intp).reshape(-1, len(speeds))
     had = speeds[np.arange(len(speeds)), table]
-    total = had.sum(axis=1) if objective is Objective.SUM else had.min(axis=1, initial=np.inf)
+    total = had.sum(axis=1) * (1.0 if objective is Objective.SUM else LITTLE)
+    if objective is Objective.WORST:
+        total += had.min(axis=1, initial=np.inf)
     found: Floats = np.where(np.isnan(had).any(axis=1), -np.inf, total)
     return found
 
@@ -73,7 +78,7 @@ def seat_on_one(model: GpuModel, speeds: Sequence[Speeds], objective: Objective 
     if not len(found) or found.max() == -np.inf:
         return None
     order = orders(model, len(speeds))[int(found.argmax())]
-    return _seated(model, [order], [0] * len(order), order, speeds, float(found.max()))
+    return _seated(model, [order], [0] * len(order), order, speeds, objective)
 
 
 def seat_on(
@@ -90,8 +95,7 @@ def seat_on(
     cuts, chosen = solved
     free = {name: [device for device, cut in enumerate(cuts) for _ in range(cut.count(name))] for name in set(chosen)}
     where = [free[name].pop(0) for name in chosen]
-    got = [of[name] for of, name in zip(speeds, chosen, strict=True)]
-    return _seated(model, cuts, where, chosen, speeds, sum(got) if objective is Objective.SUM else min(got))
+    return _seated(model, cuts, where, chosen, speeds, objective)
 
 
 def _solve(
@@ -126,6 +130,7 @@ def _solve(
     if objective is Objective.SUM:
         gains[: len(pairs)] = [speeds[at][name] for at, name in pairs]
     else:
+        gains[: len(pairs)] = [LITTLE * speeds[at][name] for at, name in pairs]
         gains[-1] = 1.0
     whole = np.array([1] * (size - 1) + [0])
     answer = milp(-gains, constraints=LinearConstraint(np.array(rows), low, high), integrality=whole)
@@ -142,7 +147,7 @@ def _seated(
     devices: Sequence[int],
     chosen: Sequence[str],
     speeds: Sequence[Speeds],
-    score: float,
+    objective: Objective,
 ) -> Seating:
     """Exact instances: the placements that leave most room."""
     layouts = []
@@ -157,4 +162,4 @@ def _seated(
         free[device].remove(instance)
         seats.append((device, instance))
     got = tuple(of[name] for of, name in zip(speeds, chosen, strict=True))
-    return Seating(tuple(layouts), tuple(seats), got, score)
+    return Seating(tuple(layouts), tuple(seats), got, sum(got) if objective is Objective.SUM else min(got))
