@@ -41,7 +41,7 @@ from gpuloom.measure.explore.prior import (
     scenarios,
     workload_row,
 )  # fmt: skip
-from gpuloom.measure.explore.set_runs import next_of_set, relative_speeds, think
+from gpuloom.measure.explore.set_runs import MISFIT, cautious_speeds, next_of_set, think
 from gpuloom.measure.sets import scores
 from gpuloom.perf.arrays import Floats
 from gpuloom.work.measured.figures import WorkloadFigures, figures_from_csv
@@ -250,7 +250,7 @@ class Set:
             left = [place for place in range(len(SLICES)) if place not in ran[who]]
             thoughts[who] = think(beliefs[who], left)
             if run in budgets:
-                found[run] = self.regret(np.array([relative_speeds(belief) for belief in beliefs]))
+                found[run] = self.regret(np.array([cautious_speeds(belief) for belief in beliefs]))
         return found
 
     def believed(self, ran: Sequence[Sequence[int]]) -> Floats:
@@ -258,18 +258,22 @@ class Set:
         for who, (belief, places) in enumerate(zip(self.beliefs, ran, strict=True)):
             for at in places:
                 belief = seen(belief, at, self.shown[who, at])
-            rows.append(relative_speeds(belief))
+            rows.append(cautious_speeds(belief))
         return np.array(rows)
 
-    def by_slices(self, ran: Sequence[Sequence[int]], power: float) -> Floats:
-        """What was not run is taken from the nearest that was: speed as the slices (1), their root (0.5), or equal."""
-        rows = []
+    def by_slices(self, ran: Sequence[Sequence[int]], power: float, cautious: bool = False) -> Floats:
+        """What was not run is taken from the nearest that was: speed as the slices (1), their root (0.5), or equal.
+        The cautious seat nobody, if they can help it, where less memory is than he is known to run with."""
+        rows, doubts = [], []
         for who, places in enumerate(ran):
             fine = [at for at in places if isfinite(self.shown[who, at])]
             out = [SLICES[at].mem_mib for at in places if at not in fine]
             guess = [self._guess(who, at, fine, power) for at in range(len(SLICES))]
+            enough = min((SLICES[at].mem_mib for at in fine), default=SLICES[-1].mem_mib)
+            doubts.append([MISFIT * cautious * (place.mem_mib < enough) for place in SLICES])
             rows.append([inf if SLICES[at].mem_mib <= max(out, default=0) else guess[at] for at in range(len(SLICES))])
-        return self._relative(np.array(rows))
+        speeds: Floats = self._relative(np.array(rows)) - np.array(doubts)
+        return speeds
 
     def _guess(self, who: int, at: int, fine: Sequence[int], power: float) -> float:
         if not fine:
@@ -307,6 +311,8 @@ def set_ways(case: Set, size: int, dice: np.random.Generator) -> Iterator[tuple[
             name = " + ".join(SLICES[at].name for at in ran)
             for words, power in (("as their slices", 1.0), ("as the root of their slices", 0.5), ("as fast", 0.0)):
                 yield budget, f"fixed, others {words}: {name}", case.regret(case.by_slices([ran] * size, power))
+                speeds = case.by_slices([ran] * size, power, cautious=True)
+                yield budget, f"fixed, cautious, others {words}: {name}", case.regret(speeds)
             yield budget, f"fixed places, our belief: {name}", case.regret(case.believed([ran] * size))
         chance = [[int(at) for at in dice.permutation(count)[:runs]] for _ in range(size)]
         yield budget, "random", case.regret(case.by_slices(chance, 0.5))
@@ -386,6 +392,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="mig_batch_latency.csv and mps_mixes.csv")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--sets", type=int, default=12, help="of workloads, for each seed")
+    parser.add_argument("--part", choices=["singles", "sets"], help="only these questions")
     parser.add_argument("--choose", action="store_true", help="compare the constants of the belief instead")
     parser.add_argument("--output", choices=["json"], default="json")
     args = parser.parse_args()
@@ -398,7 +405,8 @@ def main() -> int:
         print(error_, file=sys.stderr)
         return 2
     seeds = range(101, args.seeds + 101)  # rules were tried on lower ones
-    rows = measure_singles(world, seeds) | measure_sets(world, seeds, args.sets)
+    rows: Rows = {} if args.part == "sets" else measure_singles(world, seeds)
+    rows |= {} if args.part == "singles" else measure_sets(world, seeds, args.sets)
     halves: dict[str, Callable[[str], bool]] = {
         "all": lambda _: True,
         "families tuned on": lambda family: family in TUNING_HALF,

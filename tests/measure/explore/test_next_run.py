@@ -10,7 +10,7 @@ from gpuloom.measure.explore.goals import Among, Deadline, Goal, MostWork, OneCo
 from gpuloom.measure.explore.next_run import choice, expected_cost, next_run, opening
 from gpuloom.measure.explore.places import slices_of
 from gpuloom.measure.explore.prior import learn, scenarios
-from gpuloom.measure.explore.set_runs import next_of_set, relative_speeds, think
+from gpuloom.measure.explore.set_runs import cautious_speeds, next_of_set, relative_speeds, think
 from gpuloom.work.measured.figures import load_figures
 from gpuloom.work.measured.share_figures import load_share_figures
 from tests.measure.rows import MODEL
@@ -93,6 +93,10 @@ def test_a_set_asks_first_who_has_not_run() -> None:
 
 
 def test_relative_speeds_are_of_the_whole_device() -> None:
-    speeds = relative_speeds(FRESH.saw([4], [3.0]).ran_out(0))
+    belief = FRESH.saw([4], [3.0]).ran_out(0)
+    speeds, seated_by = relative_speeds(belief), cautious_speeds(belief)
     assert speeds[0] == 0
     assert speeds[4] == pytest.approx(1.0)
+    assert seated_by[0] < 0
+    assert seated_by[1] < speeds[1]
+    assert seated_by[4] == speeds[4]
