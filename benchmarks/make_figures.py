@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import NormalDist, linear_regression
+from statistics import NormalDist, geometric_mean, linear_regression
 
 from gpuloom.errors import InputError
 from gpuloom.work.measured.figures import SHIPPED, Durations, figures_from_csv
+from gpuloom.work.measured.mps_mixes import MeasuredMix, read_mixes
+from gpuloom.work.measured.share_figures import SHIPPED as SHIPPED_SHARES
 from gpuloom.work.traces import read_trace
 from gpuloom.work.traces.miso import read_templates
 
@@ -54,6 +56,30 @@ def make(data: Path) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
+def make_shares(data: Path) -> str:
+    """The shipped file of speeds at shares: geometric means over the mixes that have one job."""
+    speeds = alone_at_shares(read_mixes(data / "miso" / "mps_mixes.csv"))
+    content = {
+        "about": "Speed alone at shares of an A100-40GB's SMs, of 100 %. Computed by benchmarks/make_figures.py.",
+        "source": f"co-running jobs of {MISO}",
+        "speeds": {name: {share: round(speed, 4) for share, speed in of.items()} for name, of in speeds.items()},
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def alone_at_shares(mixes: Sequence[MeasuredMix]) -> dict[str, dict[str, float]]:
+    """By workload: speed at 14 and 50 % relative to 100 %."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for mix in mixes:
+        if len(mix.jobs) == 1:
+            at_100, at_50, at_14 = mix.jobs[0].mps
+            found.setdefault(mix.jobs[0].workload, []).append((at_100 / at_14, at_100 / at_50))
+    return {
+        name: {"14": geometric_mean(seventh for seventh, _ in rows), "50": geometric_mean(half for _, half in rows)}
+        for name, rows in sorted(found.items())
+    }
+
+
 def fit(lengths_s: Sequence[float], source: str) -> Durations:
     """A log-normal by regression of log length on the normal quantile (Q-Q plot), clamped to the data's range.
 
@@ -73,19 +99,21 @@ def fit(lengths_s: Sequence[float], source: str) -> Durations:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with miso/ and pollux/philly.csv")
-    parser.add_argument("--output", default=str(SHIPPED), help="file to write, or - for standard output")
+    parser.add_argument("--shares", action="store_true", help="the speeds at shares instead, of miso/mps_mixes.csv")
+    parser.add_argument("--output", help="file to write instead of the shipped one, or - for standard output")
     arguments = parser.parse_args()
     try:
-        text = make(arguments.data)
+        text = (make_shares if arguments.shares else make)(arguments.data)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
     if arguments.output == "-":
         print(text, end="")
         return 0
-    Path(arguments.output).write_text(text, encoding="utf-8")
-    count = len(json.loads(text)["workloads"])
-    print(json.dumps({"written": arguments.output, "workloads": count}))
+    path = arguments.output or str(SHIPPED_SHARES if arguments.shares else SHIPPED)
+    Path(path).write_text(text, encoding="utf-8")
+    count = len(json.loads(text)["speeds" if arguments.shares else "workloads"])
+    print(json.dumps({"written": path, "workloads": count}))
     return 0
 
 

@@ -52,6 +52,7 @@ COMMANDS: dict[str, list[object]] = {
         "provision_mig.py", "--profiles", DATA / "parvagpu" / "a100_mig_mps_profile.csv",
         "--scenarios", DATA / "parvagpu" / "scenarios.csv",
     ],
+    "recommend": ["recommend.py", "--data", MISO],
     "kernel_sharing": ["kernel_sharing.py", "--rounds", 8],
     "cpu_loop": ["cpu_loop.py"],
     "speed": [

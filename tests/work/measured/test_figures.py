@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpuloom.work.measured.figures import SHIPPED, SLICE_MEM_MIB, figures_from_csv, load_figures
+from gpuloom.work.measured.share_figures import SHIPPED as SHIPPED_SHARES
+from gpuloom.work.measured.share_figures import load_share_figures
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -56,3 +58,9 @@ def test_shipped_figures_equal_the_measured_ones(data_dir: Path) -> None:
         assert shipped[name].batch_s == workload.batch_s
         assert shipped[name].speeds == pytest.approx(workload.speeds, abs=5e-5)
         assert (shipped[name].mem_mib, shipped[name].restart_s) == (workload.mem_mib, workload.restart_s)
+
+
+def test_the_script_gives_the_shipped_shares(data_dir: Path) -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "make_figures.py"))
+    assert script["make_shares"](data_dir) == SHIPPED_SHARES.read_text(encoding="utf-8")
+    assert all(0 < of["14"] <= of["50"] <= 1.05 for of in load_share_figures().values())

@@ -1,0 +1,93 @@
+"""Which run to make next for a set of workloads that are to share a device: of whom, and in which place.
+
+The same rule as for one workload, on the sum of relative speeds of the best seating. What a run is worth depends on the
+others only through who would sit where, so a workload's outcomes are gone through once, and again when it has run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import log
+
+import numpy as np
+
+from gpuloom.gpus.model import GpuModel
+from gpuloom.measure.explore.belief import Belief
+from gpuloom.measure.sets import scores
+from gpuloom.perf.arrays import Floats
+
+DRAWS, OUTCOMES = 128, 16
+MISFIT = 0.6
+"""What running out of memory in its seat costs beyond the work that is not done, in workloads on a whole device: who
+does not fit has to be seated anew, and how much a stranger needs is known least of all. Chosen on other draws of sets
+than those that the benchmark reports."""
+
+
+def relative_speeds(belief: Belief) -> Floats:
+    """Expected on each place, relative to the last, which is the whole device; 0 where it does not fit."""
+    step_ms = belief.draws(DRAWS)
+    whole = step_ms[:, -1:]
+    speeds: Floats = np.where(np.isfinite(whole), np.minimum(whole, 1e300) / step_ms, 0.0).mean(axis=0)
+    return speeds
+
+
+def cautious_speeds(belief: Belief) -> Floats:
+    """The same, less where it may not fit: what to seat by."""
+    lacks = np.array([1 - belief.chance_to_fit(at) for at in range(len(belief.places))])
+    speeds: Floats = relative_speeds(belief) - MISFIT * lacks
+    return speeds
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """One workload: what is expected of it, and after each run or two that could be made what would be."""
+
+    speeds: Floats
+    after: dict[tuple[int, ...], Floats] = field(default_factory=dict)
+    """By places: a row of speeds for each outcome, a column for each place."""
+
+
+def think(belief: Belief, among: Sequence[int]) -> Thought:
+    """Two runs together are thought through of those who have had one: the first is made anyway."""
+    runs = 2 if belief.ran else 1
+    thought = Thought(relative_speeds(belief))
+    drawn = belief.draws(OUTCOMES)
+    for count in range(1, runs + 1):
+        for places in combinations(among, count):
+            rows = [relative_speeds(_after(belief, places, outcome[list(places)])) for outcome in drawn]
+            thought.after[places] = np.array(rows)
+    return thought
+
+
+def _after(belief: Belief, places: Sequence[int], outcome: Floats) -> Belief:
+    ran = [(at, log(step_ms)) for at, step_ms in zip(places, outcome, strict=True) if np.isfinite(step_ms)]
+    then = belief.saw(*zip(*ran, strict=True)) if ran else belief
+    for at, step_ms in zip(places, outcome, strict=True):
+        then = then if np.isfinite(step_ms) else then.ran_out(at)
+    return then
+
+
+def next_of_set(
+    model: GpuModel, profiles: Sequence[str], thoughts: Sequence[Thought], fresh: Sequence[int] = ()
+) -> tuple[int, int]:
+    """Whose run, and in which place: the one with the largest gain a run. `fresh` have not run: they come first, as of
+    them not even the order of magnitude is known."""
+    speeds = np.array([thought.speeds for thought in thoughts])
+    now = scores(model, speeds, profiles).max()
+    best: tuple[float, int, tuple[int, ...]] | None = None
+    for who in fresh or range(len(thoughts)):
+        for places, rows in thoughts[who].after.items():
+            gain = np.mean([_with(model, profiles, speeds, who, row) for row in rows]) - now
+            if best is None or gain / len(places) > best[0] + 1e-9:
+                best = (float(gain) / len(places), who, places)
+    assert best is not None, "somebody has a place left to run in"
+    _, who, places = best
+    alone = {at: thoughts[who].after[at,] for at in places if (at,) in thoughts[who].after}
+    first = max(alone, key=lambda at: float(np.mean([_with(model, profiles, speeds, who, r) for r in alone[at]])))
+    return who, first
+
+
+def _with(model: GpuModel, profiles: Sequence[str], speeds: Floats, who: int, row: Floats) -> float:
+    changed = speeds.copy()
+    changed[who] = row
+    return float(scores(model, changed, profiles).max())

@@ -1,0 +1,169 @@
+"""The page of a campaign: answers, verdicts, pictures and the table, a chapter for each workload.
+
+Pure: from rows to text; the same rows give the same bytes. Names and what programs said are text, never markup.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from gpuloom.gpus.model import GpuModel
+from gpuloom.measure.figures import Figure, Interval, alone, figures, in_parallel
+from gpuloom.measure.page.bars import Bar, bars
+from gpuloom.measure.recommend import Answer, Option, options, recommend
+from gpuloom.measure.results import Copy, Outcome
+from gpuloom.measure.verdicts import part_of, verdicts, whole
+from gpuloom.pages import page as pages
+from gpuloom.pages.cards import Card, cards
+from gpuloom.pages.chart import colour
+from gpuloom.pages.html import Html, tag
+from gpuloom.pages.table import Column, number_column, table
+from gpuloom.pages.words import number
+
+MOST_WORKLOADS, MOST_LINES = 40, 60
+COLUMNS = (
+    Column("arrangement"), Column("of"), number_column("repetitions"), number_column("step", "ms"),
+    Column("90 % interval"), number_column("together", "steps/s"), number_column("memory", "MiB at most"),
+    number_column("CPU", "s/s"), number_column("energy", "J/step"), Column("outcome", style="prose"),
+)  # fmt: skip
+ONE, SEVERAL = colour(0), colour(1)
+
+
+def measured_page(rows: Iterable[Copy], model: GpuModel, facts: Sequence[str] = ()) -> str:
+    """`facts` go below the title: device, driver, command, day."""
+    found = figures(rows)
+    workloads = list(dict.fromkeys(figure.seat.workload for figure in found))
+    shown = workloads[:MOST_WORKLOADS]
+    parts = [part for at, name in enumerate(shown) for part in _workload(at, name, found, model, len(workloads) > 1)]
+    if len(workloads) > MOST_WORKLOADS:
+        parts.append(pages.notice(f"Only the first {MOST_WORKLOADS} of {len(workloads):,} workloads are shown."))
+    named = workloads[0] if len(workloads) == 1 else f"{len(workloads):,} workloads"
+    title = f"{named} on {model.name}" if workloads else f"Nothing was measured on {model.name}"
+    closing = tag(
+        "p",
+        "Intervals are 90 %, by Student's t over repetitions: steps of one run share its luck and count once. Verdicts "
+        "rest on step times. What was predicted says so.",
+    )
+    return pages.page(title, "measured", facts, *parts, _table(found), closing=closing)
+
+
+def _workload(at: int, name: str, found: Sequence[Figure], model: GpuModel, several: bool) -> list[Html]:
+    known = options(found, model, name)
+    prefix = f"{name}: " if several else ""
+    pictures = [
+        ("throughput", "Throughput against slice", "all copies together; one copy, and the device full", _rates(known)),
+        ("speedup", "Speed-up of parallel copies", "against one copy with all of it", _gains(found, name, model)),
+        ("interference", "Interference", "a step in parallel against alone, 1 is none", _interference(found, name)),
+        ("memory", "Memory fit", "the most that a copy used, where it ran", _memory(found, name, model)),
+        ("energy", "Energy", "of the whole device a step of anybody", _energy(found, name)),
+    ]
+    drawn = [
+        pages.section(f"{key}-{at}", prefix + title, pages.wide(title, picture), note=note)
+        for key, title, note, picture in pictures
+        if picture
+    ]
+    answers = recommend(known)
+    sentences = [f"{verdict.about}: {verdict.says}" for verdict in verdicts(found, model, name)]
+    return [
+        pages.section(f"answers-{at}", prefix + "What to choose", _cards(answers), _listed(a.says for a in answers)),
+        pages.section(f"verdicts-{at}", prefix + "What it is like", _listed(sentences)),
+        *drawn,
+    ]
+
+
+def _listed(words: Iterable[str]) -> Html:
+    return pages.listed(list(words))
+
+
+def _cards(answers: Sequence[Answer]) -> Html:
+    return cards(
+        Card(answer.goal, answer.choice.name, answer.confidence) for answer in answers if answer.choice is not None
+    )
+
+
+def _rates(known: Sequence[Option]) -> Html:
+    rows = [
+        Bar(
+            option.name,
+            option.rate.interval,
+            ONE if option.copies == 1 else SEVERAL,
+            "" if option.measured else "predicted, not measured",
+        )
+        for option in known[:MOST_LINES]
+    ]
+    return bars("Steps a second", "/s", rows)
+
+
+def _gains(found: Sequence[Figure], name: str, model: GpuModel) -> Html:
+    base = whole(alone(found, name), model)
+    if base is None or base.rate is None:
+        return Html("")
+    rate = base.rate
+    rows = [Bar(f.arrangement, f.rate.minus(rate).interval, SEVERAL) for f in in_parallel(found, name) if f.rate]
+    return bars("Work of all copies", "x", rows[:MOST_LINES], mark=1.0)
+
+
+def _interference(found: Sequence[Figure], name: str) -> Html:
+    solo = alone(found, name)
+    rows = [
+        Bar(figure.arrangement, figure.step.minus(step).interval, SEVERAL)
+        for figure in in_parallel(found, name)
+        if figure.step and figure.seat.place in solo and (step := solo[figure.seat.place].step)
+    ]
+    return bars("Step time in parallel against alone", "x", rows[:MOST_LINES], mark=1.0)
+
+
+def _memory(found: Sequence[Figure], name: str, model: GpuModel) -> Html:
+    def bar(figure: Figure) -> Bar:
+        peak = figure.mem_peak_mib
+        value = None if peak is None or figure.step is None else Interval(peak)
+        note = _outcome(figure) if figure.step is None else "ran; memory not known"
+        return Bar(figure.seat.place, value, ONE, "" if value else note)
+
+    by_part = sorted(alone(found, name).values(), key=lambda figure: part_of(figure, model))
+    rows = [bar(figure) for figure in by_part[:MOST_LINES]]
+    return bars("Memory", "MiB", rows) or _listed(_bar_words(rows))
+
+
+def _bar_words(rows: Sequence[Bar]) -> list[str]:
+    return [f"{row.name}: {row.note}" for row in rows]
+
+
+def _energy(found: Sequence[Figure], name: str) -> Html:
+    mine = [f for f in found if f.seat.workload == name and f.uniform and f.energy_j]
+    rows = [Bar(f.arrangement, Interval(f.energy_j), ONE if f.alone else SEVERAL) for f in mine if f.energy_j]
+    return bars("Energy a step", "J", rows[:MOST_LINES])
+
+
+def _table(found: Sequence[Figure]) -> Html:
+    rows = [_row(figure) for figure in found[: MOST_LINES * MOST_WORKLOADS]]
+    return pages.section("table", "All figures", table("What was measured", COLUMNS, rows)) if rows else Html("")
+
+
+def _row(figure: Figure) -> list[str]:
+    step, rate = figure.step_ms, figure.steps_per_s
+    return [
+        figure.arrangement,
+        f"{figure.seat.workload} on {figure.seat.place}",
+        f"{figure.repetitions:,}",
+        _known(None if step is None else step.value),
+        _span(step) + (" (pooled)" if figure.pooled else ""),
+        _known(None if rate is None else rate.value),
+        _known(figure.mem_peak_mib),
+        _known(figure.host_cpus),
+        _known(figure.energy_j),
+        _outcome(figure),
+    ]
+
+
+def _outcome(figure: Figure) -> str:
+    bad = [f"{count} x {outcome.value}" for outcome, count in figure.outcomes.items() if outcome is not Outcome.OK]
+    return "; ".join([*(bad or ["ok"]), *figure.said])
+
+
+def _span(value: Interval | None) -> str:
+    if value is None or value.low is None or value.high is None:
+        return "–" if value is None else "not known: measured once"
+    return f"{number(value.low)} to {number(value.high)}"
+
+
+def _known(value: float | None) -> str:
+    return "–" if value is None else number(value)

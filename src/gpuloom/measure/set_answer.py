@@ -1,0 +1,103 @@
+"""Several workloads on one kind of device: the best layout for the set, against what was measured of it without a cut.
+
+Speeds are relative to each workload's own on the whole device. On instances they are those of one copy alone: that
+neighbours there change nothing is the verdict of `interference`, not an assumption of this file's reader. Shares and
+plain co-location are offered only where exactly this set was measured so, as nobody predicts them here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp
+
+from gpuloom.gpus.layouts import written
+from gpuloom.gpus.model import GpuModel
+from gpuloom.measure.arrangement import Way
+from gpuloom.measure.figures import Figure, LogMean, alone
+from gpuloom.measure.recommend import options
+from gpuloom.measure.sets import Objective, Seating, seat_on
+from gpuloom.measure.verdicts import whole
+
+
+@dataclass(frozen=True, slots=True)
+class SetAnswer:
+    workloads: tuple[str, ...]
+    objective: Objective
+    seating: Seating | None
+    """Layouts for `gpuloom layout apply`, and who sits where; None if no layout seats everybody."""
+    uncut: tuple[tuple[str, float], ...]
+    """Measured arrangements of the set without a cut, with the same score, best first."""
+    says: str
+
+
+def best_for_set(
+    found: Sequence[Figure],
+    model: GpuModel,
+    workloads: Sequence[str],
+    devices: int = 1,
+    objective: Objective = Objective.SUM,
+    limits_ms: Mapping[str, float] | None = None,
+) -> SetAnswer:
+    """`workloads` may name one several times. `limits_ms`: who has to be surely so fast."""
+    limits = limits_ms or {}
+    speeds = [_speeds(found, model, name, limits.get(name)) for name in workloads]
+    seating = seat_on(model, devices, speeds, objective)
+    uncut = _uncut(found, model, workloads, objective, limits) if devices == 1 else ()
+    return SetAnswer(tuple(workloads), objective, seating, uncut, _says(workloads, seating, uncut, objective))
+
+
+def _speeds(found: Sequence[Figure], model: GpuModel, name: str, limit_ms: float | None) -> dict[str, float]:
+    """By profile, of those on which it ran and surely keeps its limit."""
+    base = whole(alone(found, name), model)
+    if base is None or base.step is None:
+        return {}
+    single = [o for o in options(found, model, name) if o.copies == 1 and o.way is Way.CUT]
+    return {o.place: exp(base.step.mean - o.step.mean) for o in single if _keeps(o.step, limit_ms)}
+
+
+def _keeps(step: LogMean, limit_ms: float | None) -> bool:
+    """By the slow end; measured once, there is none, and the figure itself has to do."""
+    slow = step.interval.high
+    return limit_ms is None or (step.interval.value if slow is None else slow) <= limit_ms
+
+
+def _uncut(
+    found: Sequence[Figure],
+    model: GpuModel,
+    workloads: Sequence[str],
+    objective: Objective,
+    limits: Mapping[str, float],
+) -> tuple[tuple[str, float], ...]:
+    runs: dict[str, list[Figure]] = {}
+    for figure in found:
+        if figure.way in (Way.SHARED, Way.TOGETHER):
+            runs.setdefault(figure.arrangement, []).append(figure)
+    scored = []
+    for name, figures in runs.items():
+        seated = sorted(figure.seat.workload for figure in figures for _ in range(figure.seats))
+        speeds = [_relative(figure, found, model, limits) for figure in figures for _ in range(figure.seats)]
+        if seated == sorted(workloads) and None not in speeds:
+            known = [speed for speed in speeds if speed is not None]
+            scored.append((name, sum(known) if objective is Objective.SUM else min(known)))
+    return tuple(sorted(scored, key=lambda row: -row[1]))
+
+
+def _relative(figure: Figure, found: Sequence[Figure], model: GpuModel, limits: Mapping[str, float]) -> float | None:
+    workload = figure.seat.workload
+    base = whole(alone(found, workload), model)
+    if base is None or base.step is None or figure.step is None or not _keeps(figure.step, limits.get(workload)):
+        return None
+    return exp(base.step.mean - figure.step.mean)
+
+
+def _says(
+    workloads: Sequence[str], seating: Seating | None, uncut: Sequence[tuple[str, float]], objective: Objective
+) -> str:
+    beside = f"; without a cut, {uncut[0][0]}: {uncut[0][1]:.2f}" if uncut else "; sharing without a cut: not measured"
+    if seating is None:
+        return f"no layout has an instance for each of {', '.join(workloads)}{beside}"
+    who = ", ".join(
+        f"{name} on {instance}" + (f" of device {device}" if len(seating.layouts) > 1 else "")
+        for name, (device, instance) in zip(workloads, seating.seats, strict=True)
+    )
+    cuts = " | ".join(written(layout) for layout in seating.layouts)
+    return f"{cuts}: {objective} {seating.score:.2f} ({who}){beside}"

@@ -1,0 +1,64 @@
+"""The page: all that was measured is on it, nothing that was not, and names stay text."""
+
+import re
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuloom.measure.figures import Interval
+from gpuloom.measure.page import measured_page
+from gpuloom.measure.page.bars import Bar, bars
+from tests.measure.rows import MODEL, campaign
+
+SMALL = {"2g.10gb": 20.9, "3g.20gb": 19.5, "4g.20gb": 19.3, "7g.40gb": 19.0}
+
+
+def text_of(name: str = "small", energy_j: float | None = None) -> str:
+    return measured_page(campaign(name, SMALL, 4, np.random.default_rng(0), energy_j=energy_j), MODEL, ["driver 1"])
+
+
+def test_it_has_answers_verdicts_pictures_and_the_table() -> None:
+    text = text_of(energy_j=100.0)
+    for words in (
+        "What to choose", "What it is like", "Throughput against slice", "Speed-up of parallel copies", "Interference",
+        "Memory fit", "Energy", "All figures", "driver 1", "one copy: ", "out of memory on 1g.5gb",
+    ):  # fmt: skip
+        assert words in text, words
+    assert text.count("<svg") >= 5
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", text)
+
+
+def test_what_is_not_known_is_not_drawn() -> None:
+    assert "Energy a step" not in text_of()
+    assert "energy was not measured" in text_of()
+
+
+def test_the_same_rows_give_the_same_bytes() -> None:
+    assert text_of() == text_of()
+
+
+def test_a_name_is_text() -> None:
+    assert "<script>alert" not in text_of("<script>alert(1)</script>")
+
+
+def test_nothing_measured_is_a_page_too() -> None:
+    assert "Nothing was measured on A100-40GB" in measured_page([], MODEL)
+
+
+def test_several_workloads_have_a_chapter_each() -> None:
+    dice = np.random.default_rng(1)
+    rows = campaign("a", SMALL, 2, dice)
+    other = campaign("b", SMALL, 2, dice)
+    text = measured_page([*rows, *other], MODEL)
+    assert "2 workloads on A100-40GB" in text
+    assert 'id="answers-0"' in text
+    assert 'id="answers-1"' in text
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(1e-6, 1e9), min_size=1, max_size=8))
+def test_no_bar_leaves_its_room(values: list[float]) -> None:
+    rows = [Bar(str(at), Interval(value, value * 0.9, value * 1.1), "c0") for at, value in enumerate(values)]
+    for x, width in re.findall(r'<rect[^>]* x="([\d.]+)%"[^>]* width="([\d.]+)%"', bars("about", "s", rows)):
+        assert float(x) + float(width) <= 100

@@ -1,0 +1,101 @@
+"""Rows become figures: repetitions are what varies, whatever is not fine is kept, and nothing is invented."""
+
+from dataclasses import replace
+from math import exp, inf, log
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from gpuloom.measure.arrangement import Arrangement, Seat, Way
+from gpuloom.measure.figures import Interval, LogMean, alone, figures, in_parallel
+from gpuloom.measure.results import Outcome
+from tests.measure.rows import campaign, copies_on, run
+
+TIMES = st.lists(st.floats(0.1, 1e4), min_size=2, max_size=8)
+
+
+@given(TIMES)
+def test_the_interval_is_students_on_logs(times: list[float]) -> None:
+    rows = [row for at, ms in enumerate(times) for row in run(at, copies_on("a", "1g.5gb", 1), at, [ms])]
+    (figure,) = figures(rows)
+    logs = np.log(times)
+    error = float(logs.std(ddof=1)) / len(times) ** 0.5
+    low, high = (exp(logs.mean() + end * error) for end in stats.t.ppf([0.05, 0.95], len(times) - 1))
+    assert figure.step_ms is not None
+    assert (figure.step_ms.value, figure.step_ms.low, figure.step_ms.high) == pytest.approx(
+        (exp(logs.mean()), low, high)
+    )
+
+
+@given(TIMES, st.integers(2, 7))
+def test_copies_of_a_run_are_not_repetitions(times: list[float], count: int) -> None:
+    """Seven copies that share a run's luck say no more than one."""
+    single = [row for at, ms in enumerate(times) for row in run(at, copies_on("a", "1g.5gb", 1), at, [ms])]
+    many = [row for at, ms in enumerate(times) for row in run(at, copies_on("a", "1g.5gb", count), at, [ms] * count)]
+    (one,), (all_,) = figures(single), figures(many)
+    assert one.step is not None
+    assert all_.step is not None
+    assert all_.rate is not None
+    assert all_.step.error == pytest.approx(one.step.error)
+    assert all_.rate.mean == pytest.approx(log(count * 1e3) - one.step.mean)
+
+
+def test_once_is_no_interval_unless_others_were_repeated() -> None:
+    once = run(0, copies_on("a", "1g.5gb", 1), 0, [10.0])
+    (figure,) = figures(once)
+    assert figure.step_ms == Interval(10.000000000000002) or figure.step_ms == Interval(10.0)
+    twice = [row for at, ms in enumerate((20.0, 21.0)) for row in run(at + 1, copies_on("a", "2g.10gb", 1), at, [ms])]
+    pooled = figures([*once, *twice])[0]
+    assert pooled.pooled
+    assert pooled.step is not None
+    assert pooled.step.error == pytest.approx(log(21 / 20) / 2**0.5)
+
+
+def test_what_was_not_fine_is_named_and_not_averaged() -> None:
+    arrangement = copies_on("a", "1g.5gb", 2)
+    fine, broken = run(0, arrangement, 0, [10.0, 10.0]), run(1, arrangement, 1, [12.0, inf])
+    (figure,) = figures([*fine, *broken])
+    assert figure.repetitions == 1
+    assert figure.outcomes == {Outcome.OK: 3, Outcome.OUT_OF_MEMORY: 1}
+    assert not figure.out_of_memory
+    (nothing,) = figures(run(0, arrangement, 0, [inf, inf]))
+    assert nothing.out_of_memory
+    assert nothing.step_ms is None
+
+
+def test_what_is_not_known_is_none() -> None:
+    (figure,) = figures(run(0, copies_on("a", None, 1, Way.WHOLE), 0, [10.0]))
+    assert (figure.energy_j, figure.power_w, figure.mem_peak_mib, figure.host_cpus, figure.activity) == (None,) * 5
+
+
+def test_energy_is_of_a_step_of_anybody() -> None:
+    rows = run(0, copies_on("a", "1g.5gb", 2), 0, [10.0, 10.0], energy_j=500.0)
+    assert figures(rows)[0].energy_j == pytest.approx(500 / 2000)
+    assert figures([rows[0], replace(rows[1], energy_j=None)])[0].energy_j is None
+
+
+def test_a_mixed_run_has_a_figure_for_each_kind_of_seat() -> None:
+    seats = (Seat("a", "4g.20gb"), Seat("a", "2g.10gb"), Seat("b", "1g.5gb"))
+    found = figures(run(0, Arrangement(Way.CUT, seats), 0, [10.0, 20.0, 30.0]))
+    assert [(f.seat, f.seats, f.copies, f.uniform) for f in found] == [(seat, 1, 3, False) for seat in seats]
+    assert alone(found, "a") == {}
+    assert in_parallel(found, "a") == []
+
+
+def test_alone_and_in_parallel_are_told_apart() -> None:
+    found = figures(campaign("a", {"1g.5gb": 10.0, "7g.40gb": 5.0}, 2, np.random.default_rng(0)))
+    assert set(alone(found, "a")) == {"1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"}
+    assert {f.arrangement for f in in_parallel(found, "a")} == {"7 x 1g.5gb", "3 x 2g.10gb", "2 x 3g.20gb"}
+    assert figures([]) == ()
+
+
+@given(st.floats(-3, 3), st.floats(1e-3, 1), st.integers(1, 30))
+def test_a_ratio_of_equals_is_one(mean: float, error: float, freedom: int) -> None:
+    one = LogMean(mean, error, float(freedom))
+    ratio = one.minus(one)
+    assert ratio.interval.value == 1
+    assert ratio.error == pytest.approx(error * 2**0.5)
+    assert ratio.freedom == pytest.approx(2 * freedom)

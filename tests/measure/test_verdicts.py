@@ -1,0 +1,115 @@
+"""Verdicts: each holds, does not, or says that it cannot be told; its sentence has the numbers."""
+
+import numpy as np
+import pytest
+
+from gpuloom.measure.arrangement import Way
+from gpuloom.measure.figures import alone, figures, in_parallel
+from gpuloom.measure.results import Copy
+from gpuloom.measure.verdicts import Verdict, interference, verdicts
+from tests.measure.rows import MODEL, campaign, copies_on, run
+
+SMALL = {"1g.5gb": 23.4, "2g.10gb": 20.9, "3g.20gb": 19.5, "4g.20gb": 19.3, "7g.40gb": 19.0}
+LARGE = {"3g.20gb": 257.0, "4g.20gb": 230.0, "7g.40gb": 131.0}
+FLAT = dict.fromkeys(SMALL, 20.0)
+
+
+def judged(rows: list[Copy]) -> dict[str, Verdict]:
+    return {verdict.about: verdict for verdict in verdicts(figures(rows), MODEL, "a")}
+
+
+def test_a_small_workload_gains_from_seven_copies() -> None:
+    said = judged(campaign("a", SMALL, 8, np.random.default_rng(1), noise=0.01))
+    assert said["scaling"].holds is True
+    assert said["scaling"].says.startswith("seven copies on 1g.5gb do 5.")
+    assert "the work of one on the whole device" in said["scaling"].says
+    assert said["saturation"].holds is False
+    assert said["memory"].holds is True
+
+
+def test_a_large_one_fills_the_device_and_does_not_fit_everywhere() -> None:
+    said = judged(campaign("a", LARGE, 8, np.random.default_rng(2), noise=0.01))
+    assert said["saturation"].holds is True
+    assert "fills the device by itself" in said["saturation"].says
+    assert said["memory"].holds is False
+    assert said["memory"].says == "the smallest place on which it ran is 3g.20gb; out of memory on 1g.5gb, 2g.10gb"
+    assert said["host"].holds is False
+    assert "a larger slice helps" in said["host"].says
+
+
+def test_out_of_memory_everywhere_is_a_verdict() -> None:
+    said = judged(campaign("a", {}, 1, np.random.default_rng(0)))
+    assert said["memory"].says == "it ran nowhere"
+    assert set(said) == {"memory"}
+
+
+@pytest.mark.parametrize(
+    ("slower", "repetitions", "holds", "words"),
+    [
+        (1.0, 40, False, "none: within 2 % of alone"),
+        (1.1, 40, True, "% slower than alone"),
+        (1.0, 3, None, "cannot be told yet: more repetitions are needed"),
+        (1.0, 1, None, "cannot be told yet: more repetitions are needed"),
+    ],
+)
+def test_interference_is_an_equivalence_test(slower: float, repetitions: int, holds: bool | None, words: str) -> None:
+    rows = campaign("a", SMALL, repetitions, np.random.default_rng(7), slower=slower)
+    found = figures(rows)
+    figure = next(f for f in in_parallel(found, "a") if f.seat.profile == "1g.5gb")
+    verdict = interference(figure, alone(found, "a"))
+    assert verdict is not None
+    assert verdict.holds is holds, verdict.says
+    assert words in verdict.says
+
+
+def test_equals_are_rarely_called_slower() -> None:
+    """One in twenty is what the interval allows on that side; of 400 more than 40 would be no chance."""
+    dice, wrong = np.random.default_rng(5), 0
+    for _ in range(400):
+        rows: list[Copy] = []
+        for at in range(5):
+            for count in (1, 7):
+                rows += run(len(rows), copies_on("a", "1g.5gb", count), at, [dice.lognormal(3, 0.03)] * count)
+        found = figures(rows)
+        verdict = interference(in_parallel(found, "a")[0], alone(found, "a"))
+        wrong += verdict is not None and verdict.holds is True
+    assert wrong <= 40
+
+
+@pytest.mark.parametrize(
+    ("cpus", "holds", "words"),
+    [
+        (None, None, "the CPU's time was not measured"),
+        (0.98, True, "the CPU is the limit (19.6 ms of CPU time in a step of 20 ms), a larger slice will not help"),
+        (0.1, False, "neither the device nor the CPU is the limit"),
+        (0.6, None, "the CPU may be"),
+    ],
+)
+def test_who_does_not_gain_from_a_larger_slice(cpus: float | None, holds: bool | None, words: str) -> None:
+    rows = [
+        row
+        for at, profile in enumerate(["1g.5gb", "7g.40gb"] * 3)
+        for row in run(at, copies_on("a", profile, 1), at // 2, [20.0 + at % 3 / 100], host_cpus=cpus)
+    ]
+    said = judged(rows)["host"]
+    assert said.holds is holds, said.says
+    assert words in said.says
+    assert "no activity counters, this rests on step times" in said.says
+
+
+def test_counters_are_told_where_there_are_some() -> None:
+    rows = [
+        row
+        for at, profile in enumerate(["1g.5gb", "7g.40gb"] * 3)
+        for row in run(at, copies_on("a", profile, 1), at // 2, [20.0 + at % 3 / 100], gract=0.25)
+    ]
+    assert "gract 25%" in judged(rows)["host"].says
+
+
+def test_the_uncut_device_is_the_whole_one_if_it_was_measured() -> None:
+    rows = campaign("a", FLAT, 3, np.random.default_rng(6), noise=0.001)
+    for at in range(3):
+        rows += run(1000 + at, copies_on("a", None, 1, Way.WHOLE), at, [10.0 + at / 1000])
+    said = judged(rows)["scaling"]
+    assert said.ratio is not None
+    assert said.ratio.value == pytest.approx(3.5, rel=0.01)
