@@ -38,11 +38,12 @@ from gpuloom.measure.campaign.journal import Journal
 from gpuloom.measure.campaign.left import end_what_is_left
 from gpuloom.measure.campaign.order import Ahead, Next, Run, ahead, is_affordable, next_run, spent_s
 from gpuloom.measure.campaign.run import Bench, OneRun
+from gpuloom.measure.measured import CSV, METADATA, model_as
 from gpuloom.measure.plan import LeftOut, Plan, Ways, arrangements, place
 from gpuloom.measure.results import Copy
 from gpuloom.measure.table import VERSION, to_csv
 
-CSV, METADATA, JOURNAL = "measured.csv", "measured.json", "journal.jsonl"
+JOURNAL = "journal.jsonl"
 STILL_THERE = "gpuloom measure takes only idle devices"
 
 
@@ -234,6 +235,7 @@ class Campaign:
             "version": VERSION,
             "gpuloom": found.pop("version"),
             **found,
+            "model": model_as(self._model),
             "stop": None if stop is None else stop.value,
             "runs": len(runs),
             "spent_s": spent_s(runs),

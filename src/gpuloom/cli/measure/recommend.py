@@ -1,0 +1,171 @@
+"""`gpuloom recommend`: which slice, which share, alone or together, by what was measured."""
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuloom.cli.output import Output, emit, print_json
+from gpuloom.errors import InputError
+
+if TYPE_CHECKING:
+    from gpuloom.measure.recommend import Answer, Option
+    from gpuloom.measure.set_answer import SetAnswer
+    from gpuloom.measure.verdicts import Verdict
+
+Folder = Annotated[Path, typer.Argument(metavar="[FOLDER]", help="The state folder of gpuloom measure.")]
+Deadline = Annotated[
+    str | None, typer.Option("--deadline", metavar="'10000 in 2h'", help="One copy has to do so many steps in time.")
+]
+Least = Annotated[
+    float | None, typer.Option("--least-speed", metavar="STEPS/S", help="One copy has to be at least so fast.")
+]
+Together = Annotated[
+    str | None, typer.Option("--set", metavar="a,b,b", help="The best layout for these together, by their names.")
+]
+DevicesOfSet = Annotated[int, typer.Option("--devices", min=1, max=64, help="So many devices for --set.")]
+Worst = Annotated[bool, typer.Option("--worst", help="For --set: spare the one that is slowed down most.")]
+Report = Annotated[Path | None, typer.Option("--report", help="Write a self-contained HTML page with pictures.")]
+
+
+def recommend(
+    folder: Folder = Path("gpuloom-measure"),
+    deadline: Deadline = None,
+    least_speed: Least = None,
+    together: Together = None,
+    devices: DevicesOfSet = 1,
+    worst: Worst = False,
+    report: Report = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print the answers.")] = Output.table,
+) -> None:
+    """Say what was measured means: the best slice or share for each goal, and how sure that is.
+
+    \b
+    gpuloom recommend gpuloom-measure --report slices.html
+    gpuloom recommend study --set small,small,large
+    gpuloom recommend --deadline '20000 in 3h' -o json
+
+    What each answer rests on is in docs/recommend.md. Exit code 1 means that nothing measured can be chosen.
+    """
+    from gpuloom.cli.inputs import check_writable
+    from gpuloom.measure.figures import figures
+    from gpuloom.measure.measured import read_measured
+
+    check_writable(report)
+    asked = _asked(deadline)
+    measured = read_measured(folder)
+    found = figures(measured.rows)
+    names = list(dict.fromkeys(figure.seat.workload for figure in found))
+    told = {name: _told(found, measured.model, name, asked, least_speed) for name in names}
+    chosen = None if together is None else _set(found, measured.model, names, together, devices, worst)
+    if report is not None:
+        from gpuloom.measure.page import measured_page
+
+        report.write_text(measured_page(measured.rows, measured.model, measured.facts), encoding="utf-8")
+    _print(told, chosen, output)
+    if chosen is not None and chosen.seating is None:
+        raise typer.Exit(1)
+    if not any(answer.choice for answers, _ in told.values() for answer in answers):
+        raise typer.Exit(1)
+
+
+def _asked(deadline: str | None) -> tuple[int, float] | None:
+    """Steps and seconds."""
+    from gpuloom.work.units import seconds
+
+    if deadline is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+)\s+in\s+(\S+)\s*", deadline)
+    try:
+        found = (int(match[1]), seconds(match[2])) if match else (0, 0.0)
+    except ValueError:
+        found = (0, 0.0)
+    if found[0] < 1 or found[1] <= 0:
+        raise InputError(f"--deadline {deadline!r}: expected steps and a time, such as '10000 in 2h'")
+    return found
+
+
+def _told(
+    found: Any, model: Any, name: str, asked: tuple[int, float] | None, least_speed: float | None
+) -> "tuple[list[Answer], tuple[Verdict, ...]]":
+    from gpuloom.measure import recommend as answers
+    from gpuloom.measure.verdicts import verdicts
+
+    if least_speed is not None and not 0 < least_speed < float("inf"):
+        raise InputError(f"--least-speed is {least_speed:g}: expected steps a second above 0")
+    known: list[Option] = answers.options(found, model, name)
+    told = list(answers.recommend(known))
+    if asked is not None:
+        told.append(answers.by_deadline(known, *asked))
+    if least_speed is not None:
+        told.append(answers.least_speed(known, least_speed))
+    return told, verdicts(found, model, name)
+
+
+def _set(found: Any, model: Any, names: list[str], together: str, devices: int, worst: bool) -> "SetAnswer":
+    from gpuloom.measure.set_answer import best_for_set
+    from gpuloom.measure.sets import Objective
+
+    wanted = [word.strip() for word in together.split(",")]
+    for word in wanted:
+        if word not in names:
+            raise InputError(f"--set {together}: {word!r} was not measured; measured were {', '.join(names) or 'none'}")
+    return best_for_set(found, model, wanted, devices, Objective.WORST if worst else Objective.SUM)
+
+
+def _print(
+    told: "dict[str, tuple[list[Answer], tuple[Verdict, ...]]]", chosen: "SetAnswer | None", output: Output
+) -> None:
+    if output is Output.json:
+        workloads = {
+            name: {"answers": [_row(answer) for answer in answers], "verdicts": [asdict(one) for one in said]}
+            for name, (answers, said) in told.items()
+        }
+        print_json({"workloads": workloads, "set": None if chosen is None else _set_row(chosen)})
+    elif output is Output.csv:
+        emit([{"workload": name, **_row(answer)} for name, (answers, _) in told.items() for answer in answers], output)
+    else:
+        for name, (answers, said) in told.items():
+            typer.echo(name)
+            for sentence in (*(answer.says for answer in answers), *(f"{one.about}: {one.says}" for one in said)):
+                typer.echo(f"  {sentence}")
+        if chosen is not None:
+            typer.echo(f"{', '.join(chosen.workloads)} together\n  {chosen.says}")
+            for layout in _layouts(chosen):
+                typer.echo(f"  gpuloom layout apply --to {layout}")
+
+
+def _row(answer: "Answer") -> dict[str, object]:
+    value = answer.value
+    return {
+        "goal": answer.goal,
+        "choice": answer.choice and answer.choice.name,
+        "value": value and value.value,
+        "low": value and value.low,
+        "high": value and value.high,
+        "unit": answer.unit,
+        "measured": answer.choice and answer.choice.measured,
+        "sure": answer.sure,
+        "ties": list(answer.ties),
+        "says": answer.says,
+    }
+
+
+def _set_row(chosen: "SetAnswer") -> dict[str, object]:
+    seats = [] if chosen.seating is None else chosen.seating.seats
+    return {
+        "workloads": list(chosen.workloads),
+        "objective": chosen.objective.value,
+        "layouts": _layouts(chosen),
+        "seats": [{"device": device, "instance": str(instance)} for device, instance in seats],
+        "uncut": [{"arrangement": name, "score": score} for name, score in chosen.uncut],
+        "says": chosen.says,
+    }
+
+
+def _layouts(chosen: "SetAnswer") -> list[str]:
+    from gpuloom.gpus.layouts import written
+
+    return [] if chosen.seating is None else [written(layout) for layout in chosen.seating.layouts]

@@ -1,0 +1,70 @@
+"""What a campaign left in its folder, read again: rows, the model of the device, what they were measured on."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuloom.errors import InputError
+from gpuloom.gpus.model import GpuModel, Profile
+from gpuloom.measure.results import Copy
+from gpuloom.measure.table import from_csv
+from gpuloom.work.source import read_text
+
+CSV, METADATA = "measured.csv", "measured.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    rows: tuple[Copy, ...]
+    model: GpuModel
+    facts: tuple[str, ...]
+    """Device, driver and day, in words."""
+
+
+def read_measured(folder: Path) -> Measured:
+    """InputError, in a sentence, if nothing was measured there."""
+    if not (folder / CSV).exists():
+        raise InputError(f"{folder}: has no {CSV}; expected the state folder of gpuloom measure")
+    rows = from_csv(read_text(folder / CSV, "what was measured"), str(folder / CSV))
+    told = _metadata(folder / METADATA)
+    try:
+        model, device = model_from(told["model"]), told["device"]
+        facts = (f"{device['product']} ({device['model']})", f"driver {device['driver'] or 'unknown'}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{folder / METADATA}: does not tell the device; expected what gpuloom measure wrote"
+        ) from error
+    return Measured(tuple(rows), model, facts)
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    try:
+        told = json.loads(read_text(path, "what it was measured on"))
+    except ValueError as error:
+        raise InputError(f"{path}: is no JSON ({error}); expected what gpuloom measure wrote") from None
+    return told if isinstance(told, dict) else {}
+
+
+def model_as(model: GpuModel) -> dict[str, object]:
+    """As metadata have it: a device need not be one of the catalogue's."""
+    profiles = [
+        {
+            name: getattr(profile, name)
+            for name in ("name", "nvml_id", "slices", "size", "starts", "mem_mib", "sms", "limit")
+        }
+        for profile in model.profiles
+    ]
+    return {"name": model.name, "mem_mib": model.mem_mib, "sms": model.sms, "units": model.units, "profiles": profiles}
+
+
+def model_from(told: Mapping[str, Any]) -> GpuModel:
+    profiles = tuple(
+        Profile(
+            str(one["name"]), int(one["nvml_id"]), int(one["slices"]), int(one["size"]),
+            tuple(map(int, one["starts"])), int(one["mem_mib"]), int(one["sms"]), int(one["limit"]),
+        )
+        for one in told["profiles"]
+    )  # fmt: skip
+    return GpuModel(str(told["name"]), int(told["mem_mib"]), int(told["sms"]), int(told["units"]), profiles)

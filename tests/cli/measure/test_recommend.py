@@ -1,0 +1,98 @@
+"""`gpuloom recommend` on a folder as a campaign leaves it: sentences, JSON, a page; and other folders."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuloom.cli.main import main
+from gpuloom.measure.measured import model_as, read_measured
+from gpuloom.measure.table import to_csv
+from tests.measure.rows import MODEL, campaign
+
+SLOW_MS = {"1g.5gb": 172.0, "2g.10gb": 121.0, "3g.20gb": 108.0, "4g.20gb": 104.0, "7g.40gb": 100.0}
+FILLS_MS = {"3g.20gb": 240.0, "4g.20gb": 180.0, "7g.40gb": 100.0}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    dice = np.random.default_rng(2)
+    rows = [*campaign("slow", SLOW_MS, 6, dice), *campaign("fills", FILLS_MS, 6, dice)]
+    (tmp_path / "measured.csv").write_text(to_csv(rows))
+    device = {"product": "NVIDIA A100", "model": MODEL.name, "driver": "550.54"}
+    (tmp_path / "measured.json").write_text(json.dumps({"device": device, "model": model_as(MODEL)}))
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["recommend", *map(str, words)])
+    out, err = capsys.readouterr()
+    assert (ended.value.code or 0) == code, err
+    return out if code == 0 else out + err
+
+
+def test_what_was_written_is_what_is_read(folder: Path) -> None:
+    measured = read_measured(folder)
+    assert measured.model == MODEL
+    assert len(measured.rows) == len(list(csv.DictReader(io.StringIO((folder / "measured.csv").read_text()))))
+
+
+def test_sentences_for_people(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    out = told(capsys, folder)
+    assert "  one copy: 4g.20gb" in out
+    assert "  most work an hour: 7 x 1g.5gb" in out
+    assert "seven copies on 1g.5gb do 4" in out
+    assert "memory: " in out
+
+
+def test_figures_for_programs_and_a_page(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    words = ("--deadline", "1000 in 2m", "--least-speed", "9.9", "--report", page, "-o", "json")
+    found: dict[str, Any] = json.loads(told(capsys, folder, *words))
+    answers = {answer["goal"]: answer for answer in found["workloads"]["slow"]["answers"]}
+    assert answers["most work an hour"]["choice"] == "7 x 1g.5gb"
+    assert answers["1,000 steps in 120 s"]["choice"] == "3g.20gb"
+    assert {verdict["about"] for verdict in found["workloads"]["fills"]["verdicts"]} >= {"scaling", "memory"}
+    assert found["set"] is None
+    assert "<title>" in page.read_text()
+    rows = list(csv.DictReader(io.StringIO(told(capsys, folder, "-o", "csv"))))
+    assert {row["workload"] for row in rows} == {"slow", "fills"}
+
+
+def test_a_set_is_seated_and_can_be_carried_out(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    found = json.loads(told(capsys, folder, "--set", "slow,slow,slow,fills", "-o", "json"))["set"]
+    assert len(found["seats"]) == 4
+    (layout,) = found["layouts"]
+    assert f"gpuloom layout apply --to {layout}" in told(capsys, folder, "--set", "slow,slow,slow,fills")
+    assert "no layout has an instance" in told(capsys, folder, "--set", ",".join(["fills"] * 3), code=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--deadline", "soon"), "--deadline 'soon': expected steps and a time, such as '10000 in 2h'"),
+        (("--deadline", "0 in 2h"), "--deadline '0 in 2h': expected"),
+        (("--least-speed", "-1"), "--least-speed is -1: expected steps a second above 0"),
+        (("--set", "slow,other"), "--set slow,other: 'other' was not measured; measured were slow, fills"),
+        (("--report", "/nowhere/page.html"), "/nowhere/page.html: cannot be written there"),
+    ],
+)
+def test_wrong_words_are_one_sentence(
+    capsys: pytest.CaptureFixture[str], folder: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in told(capsys, folder, *words, code=2)
+
+
+def test_other_folders_and_broken_files(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
+    assert "has no measured.csv" in told(capsys, tmp_path / "empty", code=2)
+    (folder / "measured.json").write_text("{")
+    assert "is no JSON" in told(capsys, folder, code=2)
+    (folder / "measured.json").write_text('{"model": {"name": "x"}}')
+    assert "does not tell the device" in told(capsys, folder, code=2)
+    (folder / "measured.csv").write_text("a,b\n")
+    assert "has no column run" in told(capsys, folder, code=2)
