@@ -54,7 +54,7 @@ $(TORCH): $(STAMP)
 test: lint types $(PACKAGES) $(TORCH)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-bench: $(STAMP)
+bench: $(STAMP) $(TORCH)
 	$(BIN)/python benchmarks/run_all.py
 
 # The links, paths and names in the documents; `make test` has it too.

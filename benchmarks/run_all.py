@@ -40,6 +40,8 @@ COMMANDS: dict[str, list[object]] = {
     "ones_search": ["ones_search.py", *ELASTIC, "--seeds", "1-2"],
     "remaining_work": ["remaining_work.py", *ELASTIC, "--seeds", "1-5"],
     "ones_scale": ["ones_scale.py"],
+    "elastic_rescale": ["elastic_rescale.py"],
+    "elastic_loop": ["elastic_loop.py", "--scale", 0.6, "--policies", "ones fixed:2 fixed:1"],
     "ones_slices": ["ones_slices.py", *ELASTIC, "--miso", MISO, "--seeds", "1-10"],
     "interference": [
         "interference.py", "--profile", DATA / "igniter" / "profile_v100.jsonl",
