@@ -120,6 +120,8 @@ def elastic_inputs(
     pressure: float = 1.0,
 ) -> list[Inputs]:
     """One for each workload. Without `rescale_s` a job that is to have other GPUs is stopped and started again."""
+    if len({path.stem for path in workloads}) < len(workloads):
+        raise InputError("--workloads: two of them have the same name")
     given = {"rescale_s": rescale_s, "restart_s": resume_s}
     costs = tuple(f"{name}={value:g}" for name, value in given.items() if value is not None)
     return [

@@ -144,8 +144,6 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=None, help="processes; default: one for each core")
     parser.add_argument("--output", choices=["json"], default="json")
     args = parser.parse_args()
-    if len({path.stem for path in args.workloads}) < len(args.workloads):
-        raise InputError("--workloads: two of them have the same name")
     inputs = elastic_inputs(
         args.workloads,
         args.profiles,

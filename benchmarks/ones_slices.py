@@ -157,6 +157,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--output", choices=["json"], default="json")
     args = parser.parse_args()
+    if not 0 < args.keep <= 1:
+        raise InputError(f"--keep is {args.keep:g}: expected a part of the elastic jobs, above 0 and at most 1")
+    if not all(1 <= gap_s <= HOURS * 3600 for gap_s in args.gap_s):
+        raise InputError(f"--gap-s: expected seconds from 1 to {HOURS * 3600}")
     workloads, seeds = sorted(args.workloads), parse_seeds(args.seeds)
     found: dict[str, Any] = {"gpus": written(NODES * NODE_SIZE), "seeds": args.seeds, "keep": args.keep}
     for gap_s in args.gap_s:

@@ -15,6 +15,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are tiny: threads
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
@@ -28,6 +29,7 @@ from elastic_runs import GPUS, elastic_inputs
 from gpuloom.cli.inputs import parse_seeds
 from gpuloom.contract.view import JobView, View
 from gpuloom.engine.machine import Engine
+from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster, parse_cluster
 from gpuloom.perf.goodput.remaining import QUANTILES
 from gpuloom.policies.ones.policy import Ones, Round
@@ -145,4 +147,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"{Path(__file__).name}: {error}")
