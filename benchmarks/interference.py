@@ -8,7 +8,9 @@ and judged on both sides of all pairs with it. A model's own parameters come fro
 
 - from_profile: the pair's latency from the 11 runs alone, end to end. Needs only the `interference` lines.
 - from_measured_solo: the same with the measured solo table as the profile, so that only the interference is predicted:
-  iGniter's and gpu-lets' slowdown times the measured latency alone; ours with the table in place of its curve.
+  iGniter's and gpu-lets' slowdown times the measured latency alone; ours with the table in place of its curve; and
+  latency_only, which has seen nothing but latencies: that of `perf.sharing.latency_only`, for profiles that a load
+  generator measures. Its three terms were chosen with these pairs in view, its constants are of the training part.
 
 Errors are (predicted - measured) / measured. Standard errors are of the mean error, with the pairs of two models as one
 cluster: those were measured in one session, and sessions differ by about 5 us a kernel, which no profile shows.
@@ -49,6 +51,7 @@ from gpuloom.perf.sharing.gpulets import GpuletsService, fit_gpulets, measured_s
 from gpuloom.perf.sharing.igniter import IgniterModel
 from gpuloom.perf.sharing.igniter_fit import fit_igniter
 from gpuloom.perf.sharing.interference import Crowd, InterferenceModel, Latencies
+from gpuloom.perf.sharing.latency_only import fit_latency_only, services_of
 from gpuloom.perf.sharing.pairs import Pairs, containing, models_of, without
 from gpuloom.work.measured.service_pairs import MeasuredServices, PairRow, read_gpulets_folder, read_solo_and_pairs
 from gpuloom.work.measured.service_profiles import RUNS, Profiles, read_service_profiles
@@ -223,6 +226,13 @@ class OnMeasuredSolo:
         return Latencies(none, total, none, total, total)
 
 
+def latency_only(measured: MeasuredServices) -> Fit:
+    """What a profile from latencies alone is planned with: solo tables and pairs, no counter of anything."""
+    models = models_of(measured.pairs)
+    services = services_of({name: solo for name, solo in measured.solo_ms.items() if name in models}, {})
+    return lambda rows: fit_latency_only(services, rows)
+
+
 def gpulets(services: Mapping[str, GpuletsService]) -> Fit:
     def fit(rows: Rows) -> InterferenceModel:
         pairs = Pairs.of(rows, tuple(services))
@@ -263,6 +273,7 @@ def on_measured_solo(profiles: Profiles, igniter: IgniterModel, measured: Measur
         "ours": lambda training: calibrate(profiles, training, tables),
         "igniter": lambda _: OnMeasuredSolo(igniter, tables),
         "gpulets": gpulets(measured_services(measured)),
+        "latency_only": latency_only(measured),
     }
     runs = {name: table.points for name, table in tables.items()}
     return leave_one_model_out(measured.pairs, fits) | {"runs_of_the_table": runs}
@@ -290,6 +301,7 @@ def a100(measured: MeasuredServices) -> dict[str, object]:
     fits: dict[str, Fit] = {
         "ours": lambda training: calibrate_launch_bound(services, training),
         "gpulets": gpulets(services),
+        "latency_only": latency_only(measured),
     }
     return {
         "rows": len(measured.pairs),

@@ -11,7 +11,7 @@ from gpuloom.provision.demand import Demand, Pattern
 from gpuloom.provision.offer import Offer
 from gpuloom.provision.plan import ServicePlan
 from gpuloom.provision.spread import spread
-from gpuloom.provision.strategies import STRATEGIES, strategy
+from gpuloom.provision.strategies import PEERS, STRATEGIES, strategy
 from gpuloom.provision.supply import MIG_STRATEGIES, MigGpus, SharedGpus, Supply
 from gpuloom.work.model import Service
 from tests.provision.drawn import demands, plans
@@ -42,11 +42,11 @@ def test_the_winner_of_each_row_is_the_cheapest_of_its_ways(demand: Demand, type
 
 def test_who_takes_part(types: list[Supply]) -> None:
     rows = contest(BOTH, types)
-    ours, peers = 1 + len(types), list(STRATEGIES)[1:] + list(MIG_STRATEGIES)[1:]
+    ours, peers = 1 + len(types), [*PEERS, *list(MIG_STRATEGIES)[1:]]
     assert [plan.strategy for plan in rows] == ["gpuloom"] * ours + peers
     assert [plan.gpu_type for plan in rows[1:ours]] == ["V100", "A100-80GB"]
     assert [plan.gpu_type for plan in rows[ours:]] == ["V100"] * 4 + ["A100-80GB"] * 2
-    assert [plan.strategy for plan in contest(BOTH, types[:1])] == list(STRATEGIES)
+    assert [plan.strategy for plan in contest(BOTH, types[:1])] == ["gpuloom", *PEERS]
     assert [plan.strategy for plan in contest(BOTH, types[1:])] == list(MIG_STRATEGIES)
 
 

@@ -7,7 +7,7 @@ from gpuloom.errors import InputError
 from gpuloom.provision.demand import Demand
 from gpuloom.provision.plan import ServicePlan
 from gpuloom.provision.spread import check_models, spread
-from gpuloom.provision.strategies import STRATEGIES
+from gpuloom.provision.strategies import PEERS
 from gpuloom.provision.supply import MIG_STRATEGIES, MigGpus, SharedGpus, Supply
 
 Ways = Sequence[Sequence[Supply]]
@@ -37,7 +37,10 @@ def contenders(supplies: Sequence[Supply]) -> list[Ways]:
     every: list[Supply] = [*shared, *cut]
     rows: list[Ways] = [[every]]
     rows += [[[supply]] for supply in every if len(every) > 1]
-    rows += [[[replace(supply, strategy=name)] for supply in shared] for name in list(STRATEGIES)[1:]]
+    peers = [supply for supply in shared if supply.offer.of_peers is not None]
+    rows += [[[replace(supply, strategy=name)] for supply in peers] for name in PEERS]
+    blind = [replace(supply, strategy="alone") for supply in shared if supply not in peers]
+    rows += [[[supply] for supply in blind]] if blind else []
     rows += [[[replace(supply, strategy=name)] for supply in cut] for name in list(MIG_STRATEGIES)[1:]]
     return rows
 

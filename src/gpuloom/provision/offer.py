@@ -4,13 +4,15 @@ Nothing is read here: figures and profiles are passed in, by `shipped` or by who
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import find
 from gpuloom.perf.sharing.alone_table import AloneTable
 from gpuloom.perf.sharing.igniter import IgniterModel
 from gpuloom.perf.sharing.interference import InterferenceModel
 from gpuloom.perf.sharing.model import SharingModel
+from gpuloom.work.measured.latency_profiles import LatencyProfile
 from gpuloom.work.measured.service_profiles import Profiles
 
 COST_PER_HOUR: Mapping[str, float] = {"V100": 3.06, "A100-40GB": 4.10, "A100-80GB": 5.12}
@@ -26,12 +28,25 @@ class Offer:
     cost_per_hour: float
     model: InterferenceModel
     """Ours: what `gpuloom` plans with."""
-    igniter: IgniterModel
-    """What the peers plan with."""
+    of_peers: IgniterModel | None = None
+    """What the peers plan with; None where only latencies are known."""
+    share_unit_pct: float | None = None
+    """None: that of the peers' hardware."""
+    most_batch: Mapping[str, int] = field(default_factory=dict)
+    """By model the largest batch that is known; of those that are missing any."""
+
+    @property
+    def igniter(self) -> IgniterModel:
+        if self.of_peers is None:
+            raise InputError(
+                f"only latencies are known on {self.name}, and the peers need counters too: expected the strategy"
+                " gpuloom or alone, or profiles of 11 runs"
+            )
+        return self.of_peers
 
     @property
     def unit_pct(self) -> float:
-        return self.igniter.hardware.share_unit_pct
+        return self.igniter.hardware.share_unit_pct if self.share_unit_pct is None else self.share_unit_pct
 
     @property
     def units(self) -> int:
@@ -61,3 +76,12 @@ def profiled_offer(name: str, profiles: Profiles, shipped: Offer, tables: Mappin
         SharingModel(hardware, services, replace(calibrated.constants, throttle_start_w=start_w), known),
         fit_igniter(profiles),
     )
+
+
+def measured_offer(profile: LatencyProfile) -> Offer:
+    """A device with the models of a latency profile: nothing but what was measured there."""
+    from gpuloom.perf.sharing.latency_only import fit_latency_only, services_of
+
+    model = fit_latency_only(services_of(profile.alone_ms, profile.p95_ms), profile.pairs)
+    cost = COST_PER_HOUR.get(profile.device, 0.0)
+    return Offer(profile.device, profile.mem_mib, cost, model, None, profile.share_unit_pct, profile.most_batch)

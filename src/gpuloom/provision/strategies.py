@@ -16,8 +16,11 @@ STRATEGIES: dict[str, str] = {
     "gpulets": "gpu-lets+ (ATC'22): at most two on a GPU",
     "gslice": "GSLICE+: each tunes itself, blind to its neighbours",
     "ffd": "first fit decreasing, blind to neighbours",
+    "alone": "gpuloom's planner as if nobody slowed anybody down",
 }
-"""What each does. Ours is `shares.planner`, the others are the files of their names in `peers`."""
+"""What each does. Ours are `shares.planner` and `shares.alone`, the others are the files of their names in `peers`."""
+PEERS = ("igniter", "gpulets", "gslice", "ffd")
+"""Others' strategies, which need others' profiles. Where there are none, ours is compared with itself, blind."""
 
 
 def strategy(name: str) -> Strategy:
@@ -25,5 +28,5 @@ def strategy(name: str) -> Strategy:
         raise InputError(
             f"strategy {name!r} is unknown{did_you_mean(name, STRATEGIES)}: expected one of {', '.join(STRATEGIES)}"
         )
-    module = "shares.planner" if name == "gpuloom" else f"peers.{name}"
+    module = {"gpuloom": "shares.planner", "alone": "shares.alone"}.get(name, f"peers.{name}")
     return cast(Strategy, importlib.import_module(f"gpuloom.provision.{module}").provision)

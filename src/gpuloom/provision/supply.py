@@ -88,8 +88,9 @@ class SharedGpus:
         if demand.pattern is Pattern.TRACE:
             return None
         law = law_of(self._problem(demand))
-        rates = np.array([service.rate_rps / 1000.0 for service in demand.services])
-        served = split(demand.services, rates, self.offer, Grid.of(self.offer, law, self.margin), law).services
+        services = self._problem(demand).services
+        rates = np.array([service.rate_rps / 1000.0 for service in services])
+        served = split(services, rates, self.offer, Grid.of(self.offer, law, self.margin), law).services
         names = {service.id for service in served}
         is_served = np.array([service.id in names for service in demand.services])
         if not served:
@@ -109,7 +110,14 @@ class SharedGpus:
         return replace(self, offer=replace(self.offer, model=model))
 
     def _problem(self, demand: Demand) -> Problem:
-        return Problem(demand.services, self.offer, demand.pattern, demand.gaps, self.margin)
+        services = tuple(_within(service, self.offer.most_batch) for service in demand.services)
+        return Problem(services, self.offer, demand.pattern, demand.gaps, self.margin)
+
+
+def _within(service: Service, most_batch: Mapping[str, int]) -> Service:
+    """Batches larger than any that was measured are not planned with."""
+    most = most_batch.get(service.workload)
+    return service if most is None else replace(service, max_batch=min(service.max_batch or most, most))
 
 
 MIG_STRATEGIES = {

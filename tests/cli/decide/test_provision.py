@@ -281,3 +281,67 @@ def test_peers_know_one_type(tmp_path: Path, data_dir: Path, capsys: pytest.Capt
     )
     assert run(str(file), *words, "--compare", "--output", "json") == 0
     assert [row["strategy"] for row in json.loads(capsys.readouterr().out)] == ["gpuloom"]
+
+
+def latency_profile(folder: Path, device: str = "T4", **more: object) -> Path:
+    """Of two models whose batches take a fixed time and one for each item; beside others a tenth longer."""
+    sizes = {"fast": (2.0, 0.2), "slow": (4.0, 1.0)}
+    models, pairs = {}, []
+    for name, (fixed, each) in sizes.items():
+        grid = {(b, s): fixed + each * b * 100 / s for b in (1, 2, 4, 8) for s in (20, 40, 60, 80, 100)}
+        models[name] = [
+            {"batch": b, "share_pct": s, "latency_ms": ms, "p95_ms": 1.05 * ms} for (b, s), ms in grid.items()
+        ]
+        for other in sizes:
+            for batch, share in ((1, 20), (8, 40), (8, 60), (2, 80)):
+                row = {"model": name, "batch": batch, "share_pct": share, "latency_ms": 1.1 * grid[batch, share]}
+                pairs.append(row | {"neighbour": other, "neighbour_batch": 8, "neighbour_share_pct": 100 - share})
+    content = {"format": "gpuloom latency profile", "version": 1, "device": {"name": device, "mem_mib": 16000}}
+    file = folder / "profile.json"
+    file.write_text(json.dumps({**content, "models": models, "pairs": pairs, **more}))
+    return file
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "services:\n  - {name: a, workload: fast, rate: 300, p99: 20ms}\n"
+        "  - {name: b, workload: slow, rate: 60, p99: 40ms}\n"
+    )
+    return file
+
+
+def test_a_latency_profile_names_its_device(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = latency_profile(tmp_path)
+    assert run(str(own), "--profile", str(profile), "--verify", "--output", "json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["gpu_type"], plan["gpus"]) == ("T4", 1)
+    assert all(row["predicted_p99_ms"] <= row["slo_ms"] for row in plan["services"])
+    assert all(verdict["held"] for verdict in plan["verification"])
+    assert max(row["batch"] for row in plan["services"]) <= 8  # larger ones were not measured
+
+
+def test_the_blind_plan_breaks_what_ours_keeps(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = latency_profile(tmp_path)
+    run(str(own), "--profile", str(profile), "--compare", "--margin", "0", "--output", "json")
+    rows = {row["strategy"]: row for row in json.loads(capsys.readouterr().out)}
+    assert [*rows] == ["gpuloom", "alone"]
+    assert rows["gpuloom"]["predicted_late"] == 0
+    assert run(str(own), "--profile", str(profile), "--strategy", "alone", "--output", "json") in (0, 1)
+    assert json.loads(capsys.readouterr().out)["strategy"] == "alone"
+
+
+def test_wrong_input_with_a_latency_profile(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = str(latency_profile(tmp_path))
+    assert "was measured on T4, not on V100" in refused(capsys, str(own), "--profile", profile, "--gpu-type", "V100")
+    assert "only latencies are known on T4" in refused(capsys, str(own), "--profile", profile, "--strategy", "igniter")
+    assert "no figures of services ship" in refused(capsys, str(own), "--gpu-type", "cpu")
+    other = own.parent / "other.yaml"
+    other.write_text("services: [{name: a, workload: resnet50, rate: 1, p99: 1s}]")
+    assert "expected one of fast, slow" in refused(capsys, str(other), "--profile", profile)
+
+
+def test_without_pairs_that_is_said(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(own), "--profile", str(latency_profile(tmp_path, pairs=[]))) == 0
+    assert "no pairs were measured" in capsys.readouterr().err

@@ -9,11 +9,10 @@ from hypothesis import given
 from gpuloom.provision.demand import Problem
 from gpuloom.provision.offer import Offer
 from gpuloom.provision.plan import ServicePlan, on_gpus
-from gpuloom.provision.strategies import STRATEGIES, strategy
+from gpuloom.provision.strategies import PEERS, strategy
 from gpuloom.work.model import Service
 from tests.provision.drawn import plans, services
 
-PEERS = tuple(STRATEGIES)[1:]
 FULL_PCT = 100.0 + 1e-6
 
 

@@ -19,13 +19,19 @@ if TYPE_CHECKING:
 
 Services = Annotated[Path, typer.Argument(help="Work file (YAML) with `services:`.", show_default=False)]
 GpuTypes = Annotated[
-    str, typer.Option("--gpu-type", help="A type of GPU, or several with commas: services go where they cost least.")
+    str | None,
+    typer.Option(
+        "--gpu-type",
+        help="A type of GPU, or several with commas: services go where they cost least. Or this machine's cpu.",
+        show_default="what the profile was measured on, else V100",
+    ),
 ]
 Arrivals = Annotated[str, typer.Option("--arrivals", help="poisson, regular, or trace:FILE (CSV).")]
 StrategyName = Annotated[
     str,
     typer.Option(
-        "--strategy", help="gpuloom, igniter, gpulets, gslice or ffd; with --mig gpuloom, one-process or whole-gpus."
+        "--strategy",
+        help="gpuloom, igniter, gpulets, gslice, ffd or alone; with --mig gpuloom, one-process or whole-gpus.",
     ),
 ]
 Compare = Annotated[bool, typer.Option("--compare", help="All strategies side by side.")]
@@ -40,7 +46,9 @@ AloneTables = Annotated[
 Profiles = Annotated[
     list[str] | None,
     typer.Option(
-        "--profile", help="FILE or TYPE=FILE: profiles of your models (JSON lines), in place of those shipped."
+        "--profile",
+        help="FILE or TYPE=FILE: profiles of your models, in place of those shipped: what gpuloom measure service"
+        " writes, or iGniter's 11 runs (JSON lines).",
     ),
 ]
 Margin = Annotated[
@@ -69,7 +77,7 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the simulated arriv
 
 def provision(
     services: Services,
-    gpu_type: GpuTypes = "V100",
+    gpu_type: GpuTypes = None,
     arrivals: Arrivals = "poisson",
     strategy: StrategyName = "gpuloom",
     compare: Compare = False,
@@ -97,7 +105,7 @@ def provision(
     gpuloom provision services.yaml --verify --measured solo_and_pairs_v100.jsonl --report plan.html
     gpuloom provision services.yaml --output json > plan.json
     gpuloom provision services.yaml --replan plan.json
-    gpuloom provision services.yaml --gpu-type A100-80GB --mig a100_mig_mps_profile.csv
+    gpuloom provision services.yaml --profile gpuloom-measure-service/profile.json
     gpuloom provision services.yaml --gpu-type V100,A100-80GB --mig a100_mig_mps_profile.csv
     """
     from gpuloom.cli.decide.provision_inputs import PlanOptions, check_report, demand_of, measured_of, supplies_of

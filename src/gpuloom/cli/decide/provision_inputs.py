@@ -10,18 +10,23 @@ from gpuloom.errors import InputError
 from gpuloom.work.source import did_you_mean
 
 if TYPE_CHECKING:
+    from gpuloom.gpus.model import GpuModel
     from gpuloom.provision.demand import Demand
     from gpuloom.provision.supply import MigGpus, SharedGpus, Supply
+    from gpuloom.work.measured.latency_profiles import LatencyProfile
     from gpuloom.work.measured.service_pairs import MeasuredServices
 
 TRACE = "trace:"
+DEFAULT_TYPE = "V100"
+CPU, CPU_MODEL = "cpu", "CPU-"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """Options of the command as they were typed."""
 
-    gpu_type: str
+    gpu_type: str | None
+    """None: what the profile was measured on, if it says so; else the type of which figures ship."""
     arrivals: str
     strategy: str
     measured: Path | None
@@ -33,10 +38,21 @@ class PlanOptions:
 
     @property
     def types(self) -> list[str]:
+        if self.gpu_type is None:
+            return [self._measured_on() or DEFAULT_TYPE]
         names = [name.strip() for name in self.gpu_type.split(",")]
         if not all(names):
             raise InputError(f"--gpu-type {self.gpu_type!r} has an empty name: expected such as V100 or V100,A100-80GB")
-        return list(dict.fromkeys(names))
+        return list(dict.fromkeys(_device_name(name) for name in names))
+
+    def _measured_on(self) -> str | None:
+        """The device that the only profile names."""
+        from gpuloom.work.measured.latency_profiles import is_latency_profile, read_latency_profile
+
+        paths = [Path(text) for text in self.profiles or ()]
+        if len(paths) != 1 or not paths[0].is_file() or not is_latency_profile(paths[0]):
+            return None
+        return read_latency_profile(paths[0]).device
 
     def files(self) -> list[Path]:
         """All that are read, beside the services."""
@@ -89,10 +105,8 @@ def measured_of(options: PlanOptions) -> "MeasuredServices | None":
 
 def supplies_of(options: PlanOptions, measured: "MeasuredServices | None") -> "list[Supply]":
     """One for each type of GPU, in the order of --gpu-type."""
-    from gpuloom.gpus.catalogue import find
-
     types = options.types
-    cut = [name for name in types if options.migs and find(name).mig]
+    cut = [name for name in types if options.migs and _gpu(name).mig]
     migs = _by_type("--mig", options.migs, cut, types)
     profiles = _by_type("--profile", options.profiles, [name for name in types if name not in migs], types)
     prices = {name: _price(name, value) for name, value in _by_type("--price", options.prices, types, types).items()}
@@ -144,7 +158,6 @@ def _price(name: str, text: str) -> float:
 
 
 def _mig(name: str, path: Path, strategy: str, prices: Mapping[str, float]) -> "MigGpus":
-    from gpuloom.gpus.catalogue import find
     from gpuloom.provision.offer import COST_PER_HOUR
     from gpuloom.provision.supply import MIG_STRATEGIES, MigGpus
     from gpuloom.work.measured.mig_services import read_mig_services
@@ -155,7 +168,7 @@ def _mig(name: str, path: Path, strategy: str, prices: Mapping[str, float]) -> "
             f"--strategy {strategy} with --mig: is not for MIG instances{did_you_mean(strategy, MIG_STRATEGIES)}:"
             f" expected one of {known}"
         )
-    gpu = find(name)
+    gpu = _gpu(name)
     price = prices.get(name, COST_PER_HOUR.get(gpu.name, 0.0))
     return MigGpus(gpu, read_mig_services(path), price, strategy)
 
@@ -168,14 +181,57 @@ def _shared(
     prices: Mapping[str, float],
 ) -> "SharedGpus":
     from gpuloom.perf.sharing.measured import measured_tables
+    from gpuloom.provision.offer import measured_offer
     from gpuloom.provision.shipped import offer_with, shipped_offer
     from gpuloom.provision.strategies import strategy
     from gpuloom.provision.supply import SharedGpus
+    from gpuloom.work.measured.latency_profiles import is_latency_profile
     from gpuloom.work.measured.service_profiles import read_service_profiles
 
     strategy(options.strategy)
+    if profile is not None and is_latency_profile(profile):
+        offer = measured_offer(_latencies(name, profile, options))
+        price = prices.get(name, offer.cost_per_hour)
+        return SharedGpus(replace(offer, cost_per_hour=price), options.margin, options.strategy)
     tables = None if measured is None else measured_tables(measured)
     profiles = None if profile is None else read_service_profiles(profile)
     offer = shipped_offer(name, tables) if profiles is None else offer_with(profiles, name, tables)
     price = prices.get(name, offer.cost_per_hour)
     return SharedGpus(replace(offer, cost_per_hour=price), options.margin, options.strategy)
+
+
+def _latencies(name: str, path: Path, options: PlanOptions) -> "LatencyProfile":
+    """Of this type of device; what it does not know is said."""
+    import typer
+
+    from gpuloom.work.measured.latency_profiles import read_latency_profile
+
+    profile = read_latency_profile(path)
+    if profile.device != name:
+        raise InputError(
+            f"--profile {path}: was measured on {profile.device}, not on {name}: expected --gpu-type {profile.device}"
+        )
+    if options.solo_tables:
+        raise InputError(f"--solo-tables: {path} holds the solo tables itself, so it goes without")
+    if not profile.pairs:
+        typer.echo(f"{path}: no pairs were measured, so nobody is taken to slow anybody down", err=True)
+    return profile
+
+
+def _device_name(text: str) -> str:
+    """A type of GPU, or what the forms of a CPU device stand for here: cpu, cpu:0-3, cpu=50%."""
+    return _gpu(text).name if text.startswith(CPU) else text
+
+
+def _gpu(name: str) -> "GpuModel":
+    from gpuloom.gpus.catalogue import find
+    from gpuloom.gpus.host.cpu import parse_devices, this_machine
+
+    if name.startswith(CPU):
+        return parse_devices((name,), this_machine())[0].model
+    if name.startswith(CPU_MODEL):
+        own = parse_devices((CPU,), this_machine())[0].model
+        if own.name != name:
+            raise InputError(f"--gpu-type {name}: is not this machine's cpu, which is {own.name}: expected cpu=PART%")
+        return own
+    return find(name)
