@@ -7,6 +7,7 @@ import pytest
 from gpuloom.gpus.host.cpu_driver import cpu_driver
 from gpuloom.gpus.host.nvml import NoDriver
 from tests.measure.lab import Lab
+from tests.serve.conftest import real_triton as real_triton
 from tests.standin.fixtures import hardware as hardware
 from tests.standin.fixtures import standin_tools as standin_tools
 from tests.standin.hardware import Hardware

@@ -25,8 +25,12 @@ class Lab(Shop):
         return [str(GPULOOM), "measure", "--state", str(self.state), *device, *QUICK, "--output", "json", *words]
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
+        return self.start_other(self.words(*words))
+
+    def start_other(self, command: list[str]) -> "subprocess.Popen[str]":
+        """Any command, as if it were a campaign's."""
         runner = subprocess.Popen(
-            self.words(*words),
+            command,
             env=self.hardware.environment | self.environment,
             cwd=self.folder,
             stdout=subprocess.PIPE,

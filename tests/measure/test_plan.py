@@ -86,7 +86,9 @@ def test_shares_and_copies_together() -> None:
         ("9g.90gb (a)", "'9g.90gb' is not a profile of A100-40GB; accepted: 1g.5gb"),
         ("3g.20gb (a) + whole (b)", "expected instances only, or the whole device only"),
         ("3 x 3g.20gb (a)", "does not fit on one A100-40GB"),
-        ("3g.20gb 50% (a)", "a share is of the whole device: expected whole 50%"),
+        ("3g.20gb 50% (a) + 2g.10gb 50% (b)", "shares are of one instance: expected one profile"),
+        ("3g.20gb 50% (a) + 3g.20gb (b)", "expected a share such as 50% for every copy, or for none"),
+        ("3 x 3g.20gb 50% (a)", "the shares are 150%: at most 100%"),
         ("whole 70% (a) + whole 70% (b)", "the shares are 140%: at most 100%"),
         ("whole 70% (a) + whole (b)", "expected a share such as 50% for every copy, or for none"),
         ("whole 0% (a)", "0% is no share"),
@@ -114,3 +116,12 @@ def test_what_may_change_between_two_times() -> None:
     assert differs(plan, Plan((TRAIN, Workload("b", ("b",))))) == "other workloads"
     assert differs(plan, Plan((TRAIN,), bounds=Bounds(steps=1))) == "other bounds"
     assert differs(plan, Plan((TRAIN,), seed=4)) == "seed 0"
+
+
+def test_shares_of_a_slice_are_of_one_slice() -> None:
+    arrangement = parse("2 x 3g.20gb 50% (a)", ("a",), A100)
+    assert arrangement.way is Way.SHARED
+    first, second = place(arrangement, A100)
+    assert first is not None
+    assert first == second
+    assert parse(arrangement.name, ("a",), A100) == arrangement

@@ -19,7 +19,7 @@ from gpuloom.cli.decide.policies import policies
 from gpuloom.cli.decide.provision import provision
 from gpuloom.cli.decide.schema import schema
 from gpuloom.cli.decide.simulate import simulate
-from gpuloom.cli.measure.measure import measure
+from gpuloom.cli.measure import measuring
 from gpuloom.cli.measure.recommend import recommend
 from gpuloom.cli.measure.train_predictor import train_predictor
 from gpuloom.cli.threads import one_for_us
@@ -45,7 +45,7 @@ app.command(rich_help_panel=DECIDE)(compare)
 app.command(rich_help_panel=DECIDE)(policies)
 app.command(rich_help_panel=DECIDE)(schema)
 app.command(rich_help_panel=DECIDE)(provision)
-app.command(rich_help_panel=MEASURE)(measure)
+app.add_typer(measuring, name="measure", rich_help_panel=MEASURE)
 app.command(rich_help_panel=MEASURE)(recommend)
 app.command("train-predictor", rich_help_panel=MEASURE)(train_predictor)
 app.add_typer(layout.app, name="layout", rich_help_panel=CARRY_OUT)

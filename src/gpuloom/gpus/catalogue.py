@@ -137,10 +137,15 @@ def _key(text: str) -> str:
 
 def find(name: str) -> GpuModel:
     """The model with this name or alias, whatever its case."""
-    model = _BY_KEY.get(_key(name)) or guess(name)
+    model = known(name)
     if model is None:
         raise InputError(f"GPU model {name!r} is not known; accepted are {', '.join(MODELS)}")
     return model
+
+
+def known(name: str) -> GpuModel | None:
+    """None: it is not in the catalogue, as a CPU device is not."""
+    return _BY_KEY.get(_key(name)) or guess(name)
 
 
 def guess(product: str) -> GpuModel | None:

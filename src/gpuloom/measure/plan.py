@@ -46,6 +46,18 @@ class Telling(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """A model behind a Triton server. It tells no steps: it is asked, and an answer is a step."""
+
+    source: str
+    """A folder as Triton wants it, a Python model (.py) or an ONNX file."""
+    batches: tuple[int, ...]
+    """So many items are in a request. Rising."""
+    body: str | None = None
+    """A file with the JSON of a request of one item; None: made up from what the model says that it takes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     name: str
     command: tuple[str, ...]
@@ -55,6 +67,8 @@ class Workload:
     where: str = ""
     """The expression, or the file: below the folder for checkpoints, which each copy has its own of."""
     environment: tuple[tuple[str, str], ...] = ()
+    served: Served | None = None
+    """None: it is the command that is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +186,9 @@ def _too_little(workload: Workload, arrangement: Arrangement, model: GpuModel) -
 
 
 def parse(text: str, workloads: Sequence[str], model: GpuModel) -> Arrangement:
-    """An arrangement as its name is written: `3g.20gb (big) + 2 x 2g.10gb (small)`, `whole 70% + whole 30%`.
+    """As its name is written: `3g.20gb (big) + 2 x 2g.10gb (small)`, `whole 70% + whole 30%`, `2 x 3g.20gb 50%`.
 
-    The workload may be left out where there is one.
+    The workload may be left out where there is one. Who has shares of slices shares one slice.
     """
     seats = [seat for part in text.removesuffix(" together").split(" + ") for seat in _seats(part, text, workloads)]
     if any(seat.profile for seat in seats) and not all(seat.profile for seat in seats):
@@ -182,12 +196,12 @@ def parse(text: str, workloads: Sequence[str], model: GpuModel) -> Arrangement:
     shared = [seat for seat in seats if seat.share_pct < 100]
     if shared and len(shared) < len(seats):
         raise InputError(f"layout {text!r}: expected a share such as 50% for every copy, or for none")
+    if sum(seat.share_pct for seat in shared) > 100 + 1e-6:
+        raise InputError(f"layout {text!r}: the shares are {sum(seat.share_pct for seat in shared):g}%: at most 100%")
     if seats[0].profile is not None:
-        arrangement = Arrangement(Way.CUT, tuple(seats))
+        arrangement = Arrangement(Way.SHARED if shared else Way.CUT, tuple(seats))
         place(arrangement, model)
         return arrangement
-    if sum(seat.share_pct for seat in shared) > 100 + 1e-9:
-        raise InputError(f"layout {text!r}: the shares are {sum(seat.share_pct for seat in shared):g}%: at most 100%")
     way = Way.SHARED if shared else Way.TOGETHER if len(seats) > 1 else Way.WHOLE
     return Arrangement(way, tuple(seats))
 
@@ -206,8 +220,6 @@ def _seats(part: str, text: str, workloads: Sequence[str]) -> tuple[Seat, ...]:
     if name not in workloads:
         raise InputError(f"layout {text!r}: {name!r} is not a workload of this plan; accepted: {_list(workloads)}")
     profile = None if place_name == "whole" else place_name
-    if share is not None and profile is not None:
-        raise InputError(f"layout {text!r}: a share is of the whole device: expected whole {share}%")
     share_pct = 100.0 if share is None else check_share(share, f"layout {text!r}: {share}%")
     copies = int(count or 1)
     if not 1 <= copies <= MOST_SHARERS:
@@ -230,12 +242,19 @@ def _list(names: Sequence[str]) -> str:
 
 
 def place(arrangement: Arrangement, model: GpuModel) -> tuple[Instance | None, ...]:
-    """For each seat, in order, its instance; all None on an uncut device. InputError if there is no such cut."""
-    if arrangement.way is not Way.CUT:
+    """For each seat, in order, its instance; all None on an uncut device. InputError if there is no such cut.
+
+    Who has a share of an instance shares it with all others who do.
+    """
+    if arrangement.seats[0].profile is None:
         return (None,) * len(arrangement.seats)
     profiles = tuple(seat.profile or "" for seat in arrangement.seats)
     for profile in profiles:
         profile_of(model, profile)
+    if arrangement.way is Way.SHARED:
+        if len(set(profiles)) > 1:
+            raise InputError(f"layout {arrangement.name!r}: shares are of one instance: expected one profile")
+        return place(Arrangement(Way.CUT, arrangement.seats[:1]), model) * len(profiles)
     layout = best(model, placements(model, tuple(sorted(profiles))))
     if layout is None:
         raise InputError(f"layout {arrangement.name!r} does not fit on one {model.name}; see `gpuloom layout list`")

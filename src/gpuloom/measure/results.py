@@ -67,6 +67,13 @@ class Copy:
     smact: float | None = None
     smocc: float | None = None
     drama: float | None = None
+    batches: str | None = None
+    """How many items are in a request of each copy of the run, as `1,8`; None: commands do not say."""
+
+    @property
+    def batch(self) -> int | None:
+        """Of this copy."""
+        return None if self.batches is None else int(self.batches.split(",")[self.copy])
 
     @property
     def steps_per_s(self) -> float | None:

@@ -30,10 +30,13 @@ COLUMNS = (
     ),
     *("warm_up_steps", "steps", "seconds", "steps_per_s", "step_ms", "step_p50_ms", "step_p95_ms", "step_p99_ms"),
     *("mem_peak_mib", "host_cpus", "host_mem_peak_mib", "power_w", "energy_j", "gract", "smact", "smocc", "drama"),
+    "batches",
 )
+LATER = ("batches",)
+"""Columns that tables of earlier releases do not have."""
 _SEAT = ("workload", "profile", "share_pct")
 _WHOLE_NUMBERS = ("run", "copies", "copy", "repetition", "warm_up_steps", "steps")
-_TEXTS = ("arrangement", "said")
+_TEXTS = ("arrangement", "said", "batches")
 
 
 def row_of(copy: Copy) -> dict[str, object]:
@@ -60,14 +63,14 @@ def _number(value: object) -> object:
 def from_csv(text: str, source: str) -> list[Copy]:
     """The rows of such a file; InputError, with the line and the column, if it is not one."""
     lines = csv.DictReader(StringIO(text))
-    missing = [name for name in COLUMNS if name not in (lines.fieldnames or ())]
+    missing = [name for name in COLUMNS if name not in (*LATER, *(lines.fieldnames or ()))]
     if missing:
         raise InputError(f"{source}: has no column {missing[0]}; expected a table that gpuloom measure wrote")
     return [_copy(line, f"{source}: line {lines.line_num}") for line in lines]
 
 
 def _copy(line: Mapping[str, str | None], where: str) -> Copy:
-    told = {name: _value(name, line[name] or "", where) for name in COLUMNS if name not in (*_SEAT, "steps_per_s")}
+    told = {name: _value(name, line.get(name) or "", where) for name in COLUMNS if name not in (*_SEAT, "steps_per_s")}
     for name in ("run", "arrangement", "copies", "copy", "repetition"):
         if told[name] is None:
             raise InputError(f"{where}: {name} is empty, but must have a value")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpuloom.gpus.catalogue import find
+from gpuloom.gpus.catalogue import known
 from gpuloom.gpus.grant import Grant
 
 MOST_REPLICAS = 10_000
@@ -79,11 +79,16 @@ class ServicePlan:
 
     @property
     def gpus_over_memory(self) -> int:
-        """GPUs on which the services state more memory than there is: the peers do not look at it."""
+        """GPUs on which the services state more memory than there is: the peers do not look at it.
+
+        They plan for GPUs of the catalogue only; on other devices nobody does who does not look.
+        """
         stated_mib = dict.fromkeys(range(self.gpus), 0)
         for replica in self.replicas:
             stated_mib[replica.grant.gpu] += replica.grant.mem_mib or 0
-        return sum(mib > find(self.type_of(gpu)).mem_mib for gpu, mib in stated_mib.items())
+        models = {name: known(name) for name in self.counts}
+        there = {gpu: model.mem_mib for gpu in stated_mib if (model := models[self.type_of(gpu)]) is not None}
+        return sum(stated_mib[gpu] > mib for gpu, mib in there.items())
 
 
 def on_gpus(replicas: Sequence[Replica]) -> dict[int, list[Replica]]:

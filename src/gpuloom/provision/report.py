@@ -6,7 +6,7 @@ Pure: from data to text. The same plan gives the same bytes.
 from collections.abc import Mapping, Sequence
 from math import isinf
 
-from gpuloom.gpus.catalogue import find
+from gpuloom.gpus.catalogue import known
 from gpuloom.gpus.layouts import part_of
 from gpuloom.gpus.model import GpuModel, Instance
 from gpuloom.pages import page as pages
@@ -34,18 +34,26 @@ BUDGET_KEY = (
 )
 
 
+Models = Mapping[str, GpuModel | None]
+
+
 def page(
     plan: ServicePlan,
     demand: Demand,
     times: Mapping[Replica, BatchTimes],
     comparison: Sequence[Mapping[str, object]] = (),
     verified: Mapping[str, tuple[str, bool]] | None = None,
+    devices: Mapping[str, GpuModel] | None = None,
 ) -> str:
-    """`times` of batches beside neighbours; `verified`: p99 in the simulation and whether it holds, by service."""
+    """`times` of batches beside neighbours; `verified`: p99 in the simulation and whether it holds, by service.
+
+    `devices`: types that may not be in the catalogue.
+    """
+    models = {name: (devices or {}).get(name) or known(name) for name in plan.counts}
     gpus = " + ".join(f"{count} {name}" for name, count in plan.counts.items())
     sections = [
-        cards(_figures(plan, demand)),
-        pages.section("gpus", "Who has which share", *_gpus(plan, demand), note="of the SMs"),
+        cards(_figures(plan, demand, models)),
+        pages.section("gpus", "Who has which share", *_gpus(plan, demand, models), note="of the SMs"),
         pages.section("budgets", "Latency budgets", *_budgets(plan, demand, times, verified or {})),
     ]
     if comparison:
@@ -59,10 +67,9 @@ def page(
     return pages.page(f"{len(demand.services)} services on {gpus}", "provisioning", facts, *sections)
 
 
-def _figures(plan: ServicePlan, demand: Demand) -> list[Card]:
-    models = {name: find(name) for name in plan.counts}
+def _figures(plan: ServicePlan, demand: Demand, models: Models) -> list[Card]:
     used_pct = sum(
-        replica.grant.share_pct * part_of(models[plan.type_of(replica.grant.gpu)], replica.grant.instance)
+        replica.grant.share_pct * _part(models[plan.type_of(replica.grant.gpu)], replica.grant.instance)
         for replica in plan.replicas
     )
     bound = Card("no plan needs fewer than", "–" if plan.lower_bound_gpus is None else f"{plan.lower_bound_gpus:,}")
@@ -78,7 +85,12 @@ def _figures(plan: ServicePlan, demand: Demand) -> list[Card]:
     ]
 
 
-def _gpus(plan: ServicePlan, demand: Demand) -> list[Html]:
+def _part(model: GpuModel | None, instance: Instance | None) -> float:
+    """None, and cut: nobody knows."""
+    return 1.0 if model is None else part_of(model, instance)
+
+
+def _gpus(plan: ServicePlan, demand: Demand, models: Models) -> list[Html]:
     """A lane for each GPU. Services have their colours in the order of the demand: neighbours there differ."""
     styles = {service.id: colour(place) for place, service in enumerate(demand.services)}
     residents = on_gpus(plan.replicas)
@@ -88,7 +100,7 @@ def _gpus(plan: ServicePlan, demand: Demand) -> list[Html]:
         name = f"GPU {gpu} {model}" if plan.types else f"GPU {gpu}"
         here = residents.get(gpu, ())
         held = ", ".join(f"{replica.service} {replica.grant.share_pct:g} %" for replica in here)
-        lane = row(f"{name}: {held or 'nobody'}", _lane(here, find(model), styles))
+        lane = row(f"{name}: {held or 'nobody'}", _lane(here, models[model], styles))
         lanes.append(tag("div", tag("span", name), lane))
     shown = [tag("div", *lanes, class_="gpus typed" if plan.types else "gpus")]
     if plan.gpus > MOST_GPUS:
@@ -96,7 +108,7 @@ def _gpus(plan: ServicePlan, demand: Demand) -> list[Html]:
     return shown
 
 
-def _lane(residents: Sequence[Replica], model: GpuModel, styles: Mapping[str, str]) -> list[Html]:
+def _lane(residents: Sequence[Replica], model: GpuModel | None, styles: Mapping[str, str]) -> list[Html]:
     """Shares side by side; on a GPU that is cut, in the instances, which lie where they are in its memory."""
     devices: dict[Instance | None, list[Replica]] = {}
     for replica in residents:
@@ -104,7 +116,7 @@ def _lane(residents: Sequence[Replica], model: GpuModel, styles: Mapping[str, st
     drawn = []
     for instance, sharers in devices.items():
         pieces = _pieces(sharers, styles)
-        if instance is None:
+        if instance is None or model is None:
             drawn += pieces
         else:
             left_pct, width_pct = (

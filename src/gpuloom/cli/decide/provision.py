@@ -181,10 +181,11 @@ def _write_report(
 ) -> None:
     from gpuloom.cli.decide.provision_print import seen_ms
     from gpuloom.provision.report import page
-    from gpuloom.provision.supply import times_of
+    from gpuloom.provision.supply import MigGpus, times_of
 
     seen = {verdict.service: (seen_ms(verdict), verdict.held) for verdict in verdicts or ()}
-    text = page(plan, demand, times_of(plan, demand, supplies), rows, seen)
+    devices = {supply.name: supply.gpu for supply in supplies if isinstance(supply, MigGpus)}
+    text = page(plan, demand, times_of(plan, demand, supplies), rows, seen, devices)
     path.write_text(text, encoding="utf-8", newline="\n")
     typer.echo(f"report: {path}", err=True)
 

@@ -101,6 +101,7 @@ def measure(
     gpuloom measure --budget 20m -- python train.py --epochs 1
     gpuloom measure --device cpu --ways alone,parallel --profiles 1c,3c -- python train.py
     gpuloom measure examples/mig_study.yaml --state study --output csv
+    gpuloom measure service --help                    # models behind Triton servers
 
     The rows are in measured.csv of the state folder, what they were measured on in measured.json (docs/measure.md). The
     same command again goes on where it was, after Ctrl-C, a kill or a spent budget. The device is left as it was found.
@@ -113,7 +114,7 @@ def measure(
         patience, grace, repeat, most, within, budget, seed,
     )  # fmt: skip
     plan, owner_uid = plan_of(words, options)
-    result = _carry_out(_wish(plan, owner_uid, gpu, tuple(device or ()), pace), state, plain)
+    result = _carry_out(wish_of(plan, owner_uid, gpu, tuple(device or ()), pace), state, plain)
     _emit(result, output, state)
     sys.stdout.flush()
     if result.not_as_found:
@@ -124,7 +125,7 @@ def measure(
         raise typer.Exit(1)
 
 
-def _wish(plan: "Plan", owner_uid: int, gpu: int | None, devices: tuple[str, ...], pace: float) -> "Wish":
+def wish_of(plan: "Plan", owner_uid: int, gpu: int | None, devices: tuple[str, ...], pace: float) -> "Wish":
     from gpuloom.cli.carry_out.run import working_dir
     from gpuloom.measure.campaign.campaign import Wish
 

@@ -77,9 +77,9 @@ def _name(words: list[str]) -> str:
 
 def _changed(plan: Plan, options: Options) -> Plan:
     """The plan with what the command line says."""
-    ways = _listed(options.ways, "--ways", _way)
-    shares = _listed(options.shares, "--shares", lambda word, flag: check_share(word, f"{flag}: {word}"))
-    together = _listed(options.together, "--together", _copies)
+    ways = listed(options.ways, "--ways", _way)
+    shares = listed(options.shares, "--shares", lambda word, flag: check_share(word, f"{flag}: {word}"))
+    together = listed(options.together, "--together", _copies)
     chosen = plan.ways if ways is None else tuple(way for way in Ways if way in ways)
     for way, flag, value in ((Ways.SHARES, "--shares", shares), (Ways.TOGETHER, "--together", together)):
         if value is not None and way not in chosen:
@@ -87,14 +87,14 @@ def _changed(plan: Plan, options: Options) -> Plan:
     changed = replace(
         plan,
         ways=chosen,
-        profiles=_listed(options.profiles, "--profiles", lambda word, _: word) or plan.profiles,
+        profiles=listed(options.profiles, "--profiles", lambda word, _: word) or plan.profiles,
         shares_pct=shares or plan.shares_pct,
         together=together or plan.together,
         layouts=plan.layouts + options.layouts,
         bounds=_bounds(plan.bounds, options),
         repeats=_repeats(plan.repeats, options),
         seed=plan.seed if options.seed is None else options.seed,
-        budget_s=_time(options.budget, "--budget") or plan.budget_s,
+        budget_s=time_of(options.budget, "--budget") or plan.budget_s,
     )
     return checked(changed, "--most")
 
@@ -102,9 +102,9 @@ def _changed(plan: Plan, options: Options) -> Plan:
 def _bounds(bounds: Bounds, options: Options) -> Bounds:
     return Bounds(
         options.steps or bounds.steps,
-        _time(options.seconds, "--seconds") or bounds.seconds,
-        _time(options.patience, "--patience-s") or bounds.patience_s,
-        _time(options.grace, "--grace-s") or bounds.grace_s,
+        time_of(options.seconds, "--seconds") or bounds.seconds,
+        time_of(options.patience, "--patience-s") or bounds.patience_s,
+        time_of(options.grace, "--grace-s") or bounds.grace_s,
     )
 
 
@@ -113,7 +113,7 @@ def _repeats(repeats: Repeats, options: Options) -> Repeats:
     return Repeats(least, options.most or max(repeats.most, least), options.within or repeats.within_pct)
 
 
-def _listed(text: str | None, flag: str, read: Callable[[str, str], T]) -> tuple[T, ...] | None:
+def listed(text: str | None, flag: str, read: Callable[[str, str], T]) -> tuple[T, ...] | None:
     if text is None:
         return None
     words = [word.strip() for word in text.split(",")]
@@ -134,7 +134,7 @@ def _copies(word: str, flag: str) -> int:
     return int(word)
 
 
-def _time(text: str | None, flag: str) -> float | None:
+def time_of(text: str | None, flag: str) -> float | None:
     seconds = _valid(units.seconds, text, flag)
     if seconds == 0:
         raise InputError(f"{flag} is 0, but must be a time above 0 such as 20m")

@@ -91,9 +91,17 @@ class Watcher:
 
 
 class Campaign:
-    def __init__(self, wish: Wish, store: Store, cutter: Cutter, watcher: Watcher) -> None:
-        """Store and cutter are open."""
+    def __init__(
+        self,
+        wish: Wish,
+        store: Store,
+        cutter: Cutter,
+        watcher: Watcher,
+        run_of: Callable[[Bench, Next], OneRun] = OneRun,
+    ) -> None:
+        """Store and cutter are open. `run_of`: commands tell their steps, servers are asked."""
         self._wish, self._store, self._cutter, self._watcher = wish, store, cutter, watcher
+        self._run_of = run_of
         before = read_asked(store.folder)
         self._host = _host(cutter, wish, before)
         if before is not None:
@@ -105,12 +113,12 @@ class Campaign:
         self._before = before
         self._account = _account(wish, store)
         self._devices = devices_of(cutter, (self._host,), store)
-        self._model = insist(lambda: cutter.look(self._host)).model
+        self.model = insist(lambda: cutter.look(self._host)).model
         self._arrangements, self._left_out = self._what_there_is()
 
     def _what_there_is(self) -> tuple[tuple[Arrangement, ...], tuple[LeftOut, ...]]:
         plan = self._wish.plan
-        every, out = arrangements(plan, self._model)
+        every, out = arrangements(plan, self.model)
         reason = self._devices.why_no_sharing({"": self._account})
         shared = [one for one in every if one.way is Way.SHARED]
         if reason is None or not shared:
@@ -125,7 +133,7 @@ class Campaign:
     def run(self) -> Result:
         if not self._arrangements:
             why = f": {self._left_out[0].why}" if self._left_out else ""
-            raise InputError(f"nothing of this plan can be measured on {self._model.name}{why}")
+            raise InputError(f"nothing of this plan can be measured on {self.model.name}{why}")
         with Journal(self._store.folder / JOURNAL) as journal:
             home = self._home()
             launcher = Launcher(
@@ -152,7 +160,7 @@ class Campaign:
             plan = self._wish.plan
             bench = Bench(
                 self._devices,
-                self._model,
+                self.model,
                 launcher,
                 self._account,
                 {workload.name: workload for workload in plan.workloads},
@@ -165,7 +173,7 @@ class Campaign:
                     return asked, Stop.BUDGET
                 self._watcher.begins(chosen, self._ahead(journal.runs))
                 began_s = time.monotonic()
-                copies = OneRun(bench, chosen).measure()
+                copies = self._run_of(bench, chosen).measure()
                 if copies is None:
                     break
                 seconds = time.monotonic() - began_s
@@ -235,19 +243,19 @@ class Campaign:
             "version": VERSION,
             "gpuloom": found.pop("version"),
             **found,
-            "model": model_as(self._model),
+            "model": model_as(self.model),
             "stop": None if stop is None else stop.value,
             "runs": len(runs),
             "spent_s": spent_s(runs),
             "plan": plan,
-            "arrangements": [_described(one, self._model, runs) for one in self._arrangements],
+            "arrangements": [_described(one, self.model, runs) for one in self._arrangements],
             "left_out": [asdict(one) for one in self._left_out],
         }
 
 
 def _described(arrangement: Arrangement, model: GpuModel, runs: Sequence[Run]) -> dict[str, object]:
     instances = place(arrangement, model)
-    layout = tuple(sorted(instance for instance in instances if instance is not None))
+    layout = tuple(sorted({instance for instance in instances if instance is not None}))
     return {
         "name": arrangement.name,
         "way": arrangement.way.value,

@@ -41,11 +41,13 @@ class Seen:
     """All patience for its first step was spent."""
     deaf: bool = False
     """It had to be killed after it had been asked to stop."""
+    refused: str | None = None
+    """What a server answered instead of what it was asked for."""
 
 
 def is_over(seen: Seen) -> bool:
     """Whether nothing more is to be had from a run with this copy."""
-    return seen.ended is not None or seen.back is not None
+    return seen.ended is not None or seen.back is not None or seen.refused is not None
 
 
 def window_of(copies: Sequence[Seen], stopped_s: float) -> Window | None:
@@ -100,6 +102,9 @@ def _failure(seen: Seen, one: Stretch | None, patience_s: float) -> tuple[Outcom
     ended, last = seen.ended, seen.heard[-1].step if seen.heard else None
     if ended is not None and ended.code != 0:
         return _crash(ended, last)
+    if seen.refused is not None:
+        no_memory = NO_MEMORY.search(seen.refused) is not None
+        return (Outcome.OUT_OF_MEMORY if no_memory else Outcome.CRASHED), _quoted(seen.refused)
     if seen.back is not None:
         before, after = seen.back
         return Outcome.BACKWARDS, (

@@ -28,8 +28,13 @@ _BREAK = re.compile(rb"[\r\n]+")
 
 
 class Listener(Protocol):
-    late_s: float
-    """How much later than they happened its steps may seem."""
+    @property
+    def late_s(self) -> float:
+        """How much later than they happened its steps may seem."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why there will be no more, where it is not the command's own end that says it."""
 
     def hear(self) -> list[Heard]: ...
 
@@ -48,7 +53,7 @@ def listener_for(workload: Workload, launch: Launch, outputs: Sequence[Path], ow
 class Report:
     """What `gpuloom.train.report` says."""
 
-    late_s = 0.0
+    late_s, trouble = 0.0, None
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
@@ -69,7 +74,7 @@ class Report:
 class Output:
     """Lines that match, in what its keeper has kept of its output."""
 
-    late_s = LOOK_S
+    late_s, trouble = LOOK_S, None
 
     def __init__(self, paths: Sequence[Path], expression: str) -> None:
         self._tails = [Tail(path) for path in paths]
@@ -135,7 +140,7 @@ class Tail:
 class OwnFile:
     """A progress file: its last line is an object of JSON with `step`, or has the step as its first whole number."""
 
-    late_s = LOOK_S
+    late_s, trouble = LOOK_S, None
 
     def __init__(self, path: Path) -> None:
         self._path, self._seen, self._step = path, (0, 0), -1

@@ -72,13 +72,14 @@ def is_settled(runs: Sequence[Run], repeats: Repeats) -> bool:
 
 
 def half_widths_pct(runs: Sequence[Run]) -> list[float | None]:
-    """Of each workload's throughput in these runs, which were fine; None if one run cannot tell."""
-    names = dict.fromkeys(copy.seat.workload for run in runs for copy in run.copies)
-    return [half_width_pct([_throughput(run, name) for run in runs]) for name in names]
+    """Of each workload's throughput in these runs, at each batch; they were fine. None if one run cannot tell."""
+    kinds = dict.fromkeys((copy.seat.workload, copy.batches) for run in runs for copy in run.copies)
+    return [half_width_pct([_throughput(run, *kind) for run in runs]) for kind in kinds]
 
 
-def _throughput(run: Run, workload: str) -> float:
-    return sum(copy.steps_per_s or 0.0 for copy in run.copies if copy.seat.workload == workload)
+def _throughput(run: Run, workload: str, batches: str | None) -> float:
+    own = (copy for copy in run.copies if (copy.seat.workload, copy.batches) == (workload, batches))
+    return sum(copy.steps_per_s or 0.0 for copy in own)
 
 
 def half_width_pct(values: Sequence[float]) -> float | None:

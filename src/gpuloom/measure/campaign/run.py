@@ -9,7 +9,7 @@ that ends by itself ends the run, since afterwards the others would be fewer.
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,6 +76,7 @@ class Running:
     def hear(self) -> bool:
         """Whether there was anything."""
         news = self.listener.hear()
+        self.seen.refused = self.listener.trouble
         self.seen.back = self.seen.back or goes_back(self.seen.heard, news)
         heard = self.seen.heard
         for one in news if self.seen.back is None else ():
@@ -115,7 +116,7 @@ class OneRun:
     def _begin(self) -> None:
         bench, arrangement = self._bench, self._chosen.arrangement
         instances = place(arrangement, bench.model)
-        target = tuple(sorted(instance for instance in instances if instance is not None))
+        target = tuple(sorted({instance for instance in instances if instance is not None}))
         reason = None
         for _ in range(TRIES):
             _, reason = bench.devices.cut(0, target)
@@ -128,25 +129,38 @@ class OneRun:
             self._copies.append(self._start(number, bench.workloads[seat.workload], grant))
 
     def _start(self, number: int, workload: Workload, grant: Grant) -> Running:
-        bench = self._bench
-        job = Job(
-            job_id(self._chosen.number, number), command=workload.command, host=HostNeeds(log_max_mib=LOG_MAX_MIB)
-        )
-        granted = self._place(grant, limits_of(job))
         # What is read line by line is not to wait in a buffer.
         more = {"PYTHONUNBUFFERED": "1"} if workload.telling is Telling.OUTPUT else {}
-        environment = more | dict(workload.environment) | dict(granted.environment)
+        store = self._bench.launcher.store
+
+        def listener(launch: Launch, outputs: Sequence[Path]) -> Listener:
+            return listener_for(workload, launch, outputs, store.checkpoint_dir(job_id(self._chosen.number, number)))
+
+        return self._launch(number, workload.command, more | dict(workload.environment), grant, listener)
+
+    def _launch(
+        self,
+        number: int,
+        command: tuple[str, ...],
+        more: Mapping[str, str],
+        grant: Grant,
+        listener: Callable[[Launch, Sequence[Path]], Listener],
+    ) -> Running:
+        """Copy `number` of the run: this command with this grant."""
+        bench = self._bench
+        job = Job(job_id(self._chosen.number, number), command=command, host=HostNeeds(log_max_mib=LOG_MAX_MIB))
+        granted = self._place(grant, limits_of(job))
+        environment = dict(more) | dict(granted.environment)
         launcher = replace(bench.launcher, accounts={job.id: bench.account})
         launch, child = launcher.start(job, 1, replace(granted, environment=environment), None)
         folder = bench.launcher.store.job_dir(job.id)
         outputs = (folder / "out.log", folder / "err.log")
         live = LiveJob(job.id, (grant,), launch, ProcessId(child.pid, born_ticks(child.pid) or 0), child)
-        listener = listener_for(workload, launch, outputs, bench.launcher.store.checkpoint_dir(job.id))
         uuid = granted.environment.get("CUDA_VISIBLE_DEVICES", "")
         watched = bench.counting.watch(
             launch.group, uuid, grant.instance, sole=len(self._chosen.arrangement.seats) == 1
         )
-        return Running(live, listener, outputs, watched)
+        return Running(live, listener(launch, outputs), outputs, watched)
 
     def _place(self, grant: Grant, own: Limits) -> Place:
         for _ in range(TRIES - 1):
@@ -228,8 +242,10 @@ class OneRun:
             clear(self._bench, copy.job.id)
 
     def _rows(self) -> tuple[Copy, ...]:
-        seen = [copy.seen for copy in self._copies]
-        within = window_of(seen, self._stopped_s)
+        return self._judged([copy.seen for copy in self._copies], self._stopped_s)
+
+    def _judged(self, seen: Sequence[Seen], stopped_s: float) -> tuple[Copy, ...]:
+        within = window_of(seen, stopped_s)
         late_s = [copy.listener.late_s for copy in self._copies]
         rows = judge(self._chosen, seen, within, self._bench.bounds.patience_s, late_s)
         counted = self._bench.counting.figures(within)

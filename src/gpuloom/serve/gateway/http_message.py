@@ -129,8 +129,11 @@ def closing(message: bytes) -> bytes:
     return b"\r\n".join((first, b"Connection: close", rest))
 
 
-def post(path: str, body: bytes) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nHost: triton\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+def post(path: str, body: bytes, json_bytes: int | None = None) -> bytes:
+    """`json_bytes`: so much of the body is JSON, and binary tensors follow; None: all of it is JSON."""
+    kind = "application/json" if json_bytes is None else "application/octet-stream"
+    extension = "" if json_bytes is None else f"Inference-Header-Content-Length: {json_bytes}\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: triton\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{extension}"
     return head.encode() + b"\r\n" + body
 
 

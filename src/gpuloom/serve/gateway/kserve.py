@@ -18,7 +18,7 @@ OF_A_MODEL = frozenset(
 )
 HEALTH = "/grpc.health.v1.Health/Check"
 _VARINT, _I64, _LENGTH, _I32 = 0, 1, 2, 5
-_KINDS = {
+KINDS = {
     "BOOL": "?", "INT8": "<i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8", "UINT8": "<u1", "UINT16": "<u2",
     "UINT32": "<u4", "UINT64": "<u8", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8",
 }  # fmt: skip
@@ -81,11 +81,11 @@ def _raw(tensor: dict[str, Any]) -> bytes:
     if kind == "BYTES":
         texts = [str(element).encode() for element in np.asarray(data, object).ravel()]
         return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"the datatype of input {name} is {kind!r}; known are BYTES, {', '.join(_KINDS)}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"the datatype of input {name} is {kind!r}; known are BYTES, {', '.join(KINDS)}")
     try:
         with np.errstate(over="raise"):
-            return np.array(data, _KINDS[kind]).tobytes()
+            return np.array(data, KINDS[kind]).tobytes()
     except (ValueError, TypeError, ArithmeticError):
         raise ValueError(f"the data of input {name} is not of datatype {kind}") from None
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from gpuloom.gpus.host.files import alone
 PLACE = "GPULOOM_TRITON_ENV"
 """The variable that names another place for it."""
 REQUIREMENTS = ("nvidia-pytriton==0.7.0", "numpy<2")
+ONNX = "onnxruntime==1.22.1"
+"""Only numpy is needed of what it asks for, to run a model."""
 _STAMP = "gpuloom-ready"
 _STUB = "triton_python_backend_stub"
 Say = Callable[[str], None]
@@ -37,6 +40,16 @@ class Triton:
     """None: where the server itself looks."""
     programs: Path | None = None
     """Where the `python3` is whose packages its models import: the stub finds them from the PATH. None: as it is."""
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """What its process needs to find that."""
+        if self.programs is None:
+            return {}
+        libraries = [str(sysconfig.get_config_var("LIBDIR") or ""), inherited.get("LD_LIBRARY_PATH", "")]
+        return {
+            "PATH": f"{self.programs}{os.pathsep}{inherited.get('PATH', os.defpath)}",
+            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),  # where the stub's libpython may be
+        }
 
 
 def place(environment: Mapping[str, str] = os.environ) -> Path:
@@ -57,6 +70,20 @@ def ensure(say: Say = lambda _: None, folder: Path | None = None) -> Triton:
                 _create(folder, say)
     server = _site_packages(folder) / "pytriton" / "tritonserver"
     return Triton(server / "bin" / "tritonserver", server / "backends", folder / "bin")
+
+
+def ensure_onnx(triton: Triton, say: Say = lambda _: None) -> None:
+    """That our environment's models can run ONNX files. SetupError if this Triton is not ours."""
+    if triton.programs is None:
+        raise SetupError(
+            f"{triton.binary} has no onnxruntime backend: name a Triton that has one, or a Python model instead"
+        )
+    folder = triton.programs.parent
+    with alone(folder.with_name(folder.name + ".lock")):
+        if not (_site_packages(folder) / "onnxruntime").is_dir():
+            say(f"installing {ONNX} beside Triton")
+            pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+            _run([*pip, "install", "--quiet", "--no-deps", ONNX], f"pip cannot install {ONNX}")
 
 
 def given_or_installed(program: Path | None, say: Say) -> Triton:

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -125,10 +124,7 @@ class Server:
         words = command(triton, self.spec, ports, shm_prefix)
         # Whoever has no share is not to become a client of a daemon that we happen to know.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "PYTHON"))}
-        if triton.programs is not None:
-            inherited["PATH"] = f"{triton.programs}{os.pathsep}{inherited.get('PATH', os.defpath)}"
-            libraries = [str(sysconfig.get_config_var("LIBDIR") or ""), inherited.get("LD_LIBRARY_PATH", "")]
-            inherited["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))  # where the stub's libpython may be
+        inherited |= triton.environment(inherited)
         self.seat = seat
         with self.spec.log.open("ab") as log:
             self.process = subprocess.Popen(

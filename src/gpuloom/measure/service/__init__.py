@@ -1,0 +1,1 @@
+"""Models behind Triton servers, measured: asked at shares, batches and beside each other; what becomes a profile."""

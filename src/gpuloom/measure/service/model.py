@@ -1,0 +1,120 @@
+"""The models that are measured, as Triton wants them: the user's folder, or one that is made around a file of theirs.
+
+What is made is a folder that anybody's Triton can serve, `models/NAME` of the state folder, so that a plan of these
+models goes with `gpuloom serve up --models` of that folder.
+"""
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuloom.errors import InputError
+from gpuloom.measure.plan import Served, Workload
+from gpuloom.measure.plan_file import check_name
+from gpuloom.serve.triton.environment import Triton
+from gpuloom.serve.triton.repository import CONFIG, write_own
+from gpuloom.work.source import did_you_mean, read_text
+
+PYTHON, ONNX = ".py", ".onnx"
+ONNX_MODEL = Path(__file__).with_name("onnx_model.py")
+ACCEPTED = "a folder with a config.pbtxt as Triton wants it, a Python model (.py) or an ONNX file (.onnx)"
+MOST_BATCH = 100_000
+
+
+def workloads_of(models: Sequence[str], batches: Sequence[int], bodies: Sequence[str]) -> tuple[Workload, ...]:
+    """From the words of the command line: `DIR/NAME` or `NAME=PATH`; of bodies, `FILE` or `NAME=FILE`."""
+    sources = [_named(text) for text in models]
+    names = [name for name, _ in sources]
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        raise InputError(f"--model: two are called {twice}; name one of them otherwise: OTHER=PATH")
+    of = _bodies(bodies, names)
+    return tuple(_workload(name, path, tuple(sorted({*batches})), of.get(name)) for name, path in sources)
+
+
+def _named(text: str) -> tuple[str, Path]:
+    before, equals, after = text.partition("=")
+    name, path = (before, Path(after)) if equals and not Path(text).exists() else ("", Path(text))
+    name = name or (path.stem if path.suffix in (PYTHON, ONNX) else path.resolve().name)
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise InputError(f"--model {text}: its name {error}: give it another, NAME=PATH") from None
+    if re.search(r"[^A-Za-z0-9._-]", name) or name.strip(".") == "":
+        raise InputError(f"--model {text}: {name!r} cannot be a folder of Triton's: give it another name, NAME=PATH")
+    return name, path
+
+
+def _bodies(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        before, equals, after = text.partition("=")
+        if equals and not Path(text).exists():
+            if before not in names:
+                raise InputError(f"--body {text}: no model is called {before!r}{did_you_mean(before, names)}")
+            found[before] = str(Path(after).resolve())
+        else:
+            found = dict.fromkeys(names, str(Path(text).resolve())) | found
+    for path in found.values():
+        read_text(Path(path), "the JSON of a request of one item")
+    return found
+
+
+def _workload(name: str, path: Path, batches: tuple[int, ...], body: str | None) -> Workload:
+    if not path.exists():
+        raise InputError(f"--model {path}: is not there; accepted is {ACCEPTED}")
+    if path.is_dir() != (path.suffix not in (PYTHON, ONNX)) or (path.is_dir() and not (path / CONFIG).is_file()):
+        raise InputError(f"--model {path}: is not a model; accepted is {ACCEPTED}")
+    known = batches if not path.is_dir() else _within(path / CONFIG, batches)
+    return Workload(name, (), served=Served(str(path.resolve()), known, body))
+
+
+def _within(config: Path, batches: tuple[int, ...]) -> tuple[int, ...]:
+    """None larger than the model takes."""
+    found = re.search(r"^\s*max_batch_size\s*:\s*(\d+)", read_text(config, "a Triton model's configuration"), re.M)
+    most = MOST_BATCH if found is None else int(found[1])
+    if most == 0:
+        raise InputError(
+            f"{config}: max_batch_size is 0, so the model takes no batches, which is what its server decides: expected"
+            " 1 or more"
+        )
+    return tuple(sorted({min(batch, most) for batch in batches}))
+
+
+def folder_for(workload: Workload, models: Path, triton: Triton) -> Path:
+    """The model as a folder that Triton can serve; made if it is a file. SetupError: see `onnx_backend`."""
+    assert workload.served is not None
+    source, place = Path(workload.served.source), models / workload.name
+    if place.is_symlink():
+        place.unlink()
+    shutil.rmtree(place, ignore_errors=True)
+    if source.is_dir():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(source)
+        return source
+    (place / "1").mkdir(parents=True)
+    native = triton.backends is not None and (triton.backends / "onnxruntime").is_dir()
+    if source.suffix == ONNX:
+        shutil.copy(source, place / "1" / "model.onnx")
+        if not native:
+            shutil.copy(ONNX_MODEL, place / "1" / "model.py")
+    else:
+        shutil.copy(source, place / "1" / "model.py")
+    backend = "onnxruntime" if source.suffix == ONNX and native else "python"
+    (place / CONFIG).write_text(f'backend: "{backend}"\nmax_batch_size: {workload.served.batches[-1]}\n')
+    return place
+
+
+def needs_onnx(models: Sequence[Workload], triton: Triton) -> bool:
+    """Whether our Python model has to run an ONNX file, because this Triton has no backend for them."""
+    native = triton.backends is not None and (triton.backends / "onnxruntime").is_dir()
+    return not native and any(model.served is not None and model.served.source.endswith(ONNX) for model in models)
+
+
+def repository_for(workload: Workload, models: Path, repositories: Path, triton: Triton) -> Path:
+    """What one server reads: the model alone, with room for its largest batch and no waiting for others."""
+    assert workload.served is not None
+    place = repositories / workload.name
+    write_own(place, workload.name, folder_for(workload, models, triton), workload.served.batches[-1], 0.0)
+    return place

@@ -1,0 +1,171 @@
+"""From measured rows to profiles: latencies by batch and share, pairs, and points on slices. Pure.
+
+The first two are what `gpuloom provision --profile` reads (`work.measured.latency_profiles`), the last what `--mig`
+reads (`work.measured.mig_services`). A figure's interval is of 90 %, over repetitions (`measure.figures`).
+"""
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+from statistics import fmean
+
+from gpuloom.gpus.model import GpuModel
+from gpuloom.measure.arrangement import Way
+from gpuloom.measure.figures import Figure, figures
+from gpuloom.measure.results import Copy, Outcome
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One model at one batch in one seat of one arrangement."""
+
+    model: str
+    batch: int
+    place: str
+    figure: Figure
+    neighbour: tuple[str, int, float] | None
+    """The other of two, with its batch and its share in per cent."""
+    copies: int
+    requests: int
+    p95_ms: float | None
+
+    @property
+    def numbers(self) -> Json:
+        step = self.figure.step_ms
+        assert step is not None
+        told: Json = {"latency_ms": _round(step.value)}
+        if self.p95_ms is not None:
+            told["p95_ms"] = _round(self.p95_ms)
+        if step.low is not None and step.high is not None:
+            told |= {"low_ms": _round(step.low), "high_ms": _round(step.high)}
+        return told | {"requests": self.requests, "runs": self.figure.repetitions}
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def points(rows: Iterable[Copy]) -> list[Point]:
+    """Of all that was fine, in the order in which it was first run."""
+    asked: dict[tuple[int, str], list[Copy]] = {}
+    for row in rows:
+        if row.batches is not None:
+            asked.setdefault((row.run, row.batches), []).append(row)
+    groups: dict[object, list[Copy]] = {}
+    for copies in asked.values():  # an arrangement's name does not say whose it is where there is one model
+        who = copies[0].arrangement, copies[0].batches, tuple(copy.seat.workload for copy in copies)
+        groups.setdefault(who, []).extend(copies)
+    return [point for group in groups.values() for point in _points(group)]
+
+
+def _points(group: Sequence[Copy]) -> Iterable[Point]:
+    """Of one arrangement at its batches: one for each kind of copy. A kind is a seat and a batch."""
+    names = {row.copy: f"{row.seat.workload}\n{row.batch}" for row in group}  # two seats may differ in batch alone
+    apart = [replace(row, seat=replace(row.seat, workload=names[row.copy])) for row in group]
+    for figure in figures(apart):
+        if figure.step is None:
+            continue
+        own = [row for row in apart if row.seat == figure.seat]
+        fine = [row for row in own if row.outcome is Outcome.OK]
+        p95 = [row.step_p95_ms for row in fine if row.step_p95_ms is not None]
+        others = {row.copy: row for row in group if row.copy != own[0].copy}
+        other = next(iter(others.values())) if len(others) == 1 else None
+        yield Point(
+            model=figure.seat.workload.partition("\n")[0],
+            batch=own[0].batch or 1,
+            place=figure.seat.place,
+            figure=figure,
+            neighbour=None if other is None else (other.seat.workload, other.batch or 1, other.seat.share_pct),
+            copies=figure.copies,
+            requests=sum(row.steps or 0 for row in fine),
+            p95_ms=fmean(p95) if len(p95) == len(fine) else None,
+        )
+
+
+def models_of(found: Iterable[Point]) -> dict[str, list[Json]]:
+    """Alone on shares of the whole device: `models` of a latency profile."""
+    models: dict[str, list[Json]] = {}
+    for point in found:
+        seat = point.figure.seat
+        if point.copies == 1 and seat.profile is None:
+            told = {"batch": point.batch, "share_pct": seat.share_pct, **point.numbers}
+            models.setdefault(point.model, []).append(told)
+    for points_of_model in models.values():
+        points_of_model.sort(key=lambda told: (told["batch"], told["share_pct"]))
+    return models
+
+
+def pairs_of(found: Iterable[Point]) -> list[Json]:
+    """Two beside each other: `pairs` of a latency profile, a row for each side."""
+    rows: list[Json] = []
+    for point in found:
+        seat = point.figure.seat
+        if point.neighbour is None or point.figure.way is not Way.SHARED or seat.profile is not None:
+            continue
+        name, batch, share_pct = point.neighbour
+        rows.append(
+            {
+                "model": point.model,
+                "batch": point.batch,
+                "share_pct": seat.share_pct,
+                "neighbour": name,
+                "neighbour_batch": batch,
+                "neighbour_share_pct": share_pct,
+                **point.numbers,
+            }
+        )
+    return rows
+
+
+MIG_COLUMNS = (
+    *("model", "mig_gpcs", "batch", "processes", "throughput_per_s", "latency_s"),
+    *("throughput_low_per_s", "throughput_high_per_s", "p95_s", "profile"),
+)
+"""The last four are for people: `--mig` does not read them."""
+
+
+def mig_csv(rows: Sequence[Copy], model: GpuModel) -> str | None:
+    """Points on slices; zeros where the memory did not suffice. None if nobody was measured on one."""
+    slices = {profile.name: profile.slices for profile in model.profiles}
+    lines: list[Json] = []
+    for point in points(rows):
+        seat, step = point.figure.seat, point.figure.step_ms
+        if seat.profile is None or step is None:
+            continue
+        rates = [None if ms is None else _round(1000 * point.batch / ms) for ms in (step.value, step.high, step.low)]
+        lines.append(
+            {
+                "model": point.model,
+                "mig_gpcs": slices[seat.profile],
+                "batch": point.batch,
+                "processes": point.copies,
+                "throughput_per_s": rates[0],
+                "latency_s": _round(step.value / 1000),
+                "throughput_low_per_s": rates[1],
+                "throughput_high_per_s": rates[2],
+                "p95_s": None if point.p95_ms is None else _round(point.p95_ms / 1000),
+                "profile": seat.profile,
+            }
+        )
+    lines += _too_large(rows, slices)
+    if not lines:
+        return None
+    lines.sort(key=lambda line: tuple(line[name] for name in MIG_COLUMNS[:4]))
+    text = StringIO()
+    writer = csv.DictWriter(text, MIG_COLUMNS, lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows({name: "" if value is None else value for name, value in line.items()} for line in lines)
+    return text.getvalue()
+
+
+def _too_large(rows: Sequence[Copy], slices: dict[str, int]) -> list[Json]:
+    found = dict.fromkeys(
+        (row.seat.workload, slices[row.seat.profile], row.batch or 1, row.copies, row.seat.profile)
+        for row in rows
+        if row.outcome is Outcome.OUT_OF_MEMORY and row.seat.profile is not None and row.batches is not None
+    )
+    names = ("model", "mig_gpcs", "batch", "processes", "profile")
+    return [dict(zip(names, one, strict=True)) | {"throughput_per_s": 0, "latency_s": 0} for one in found]

@@ -1,0 +1,227 @@
+"""One run of servers: start all, wait until they are ready, ask all of them at one batch after the other, stop them.
+
+Beginning, placing, watching and ending are `campaign.run`'s, which knows commands that tell steps. Here the command is
+Triton, and whoever tells is the one who asks it. All servers of a run are asked at the same time, each one request at a
+time, and what counts is the time in which all are past their warm-up, as with commands.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuloom.gpus.grant import Grant
+from gpuloom.live.store import Launch
+from gpuloom.measure.campaign.judge import Seen, is_over
+from gpuloom.measure.campaign.listen import LOOK_S, Listener
+from gpuloom.measure.campaign.order import Next
+from gpuloom.measure.campaign.run import Bench, OneRun, Running, job_id
+from gpuloom.measure.plan import Workload
+from gpuloom.measure.results import Copy, Outcome
+from gpuloom.measure.service.ask import Asker, asked_once
+from gpuloom.measure.service.plan import batches_of
+from gpuloom.measure.steps import Heard
+from gpuloom.serve.deployment import Level
+from gpuloom.serve.load.request import made_up_request, written_request
+from gpuloom.serve.triton.environment import Triton
+from gpuloom.serve.triton.server import HOST, Ports, ServerSpec, command, free_ports
+
+READY_EVERY_S, ANSWER_S = 0.1, 1.0
+ENDING_S = 2.0
+"""So long after it has stopped to answer a server that is about to end has ended."""
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Kitchen:
+    """What servers are made of."""
+
+    triton: Triton
+    repositories: Mapping[str, Path]
+    """By model."""
+    shm_prefix: str
+
+    def clean(self) -> None:
+        """Remove shared memory that killed servers have left."""
+        for path in SHARED_MEMORY.glob(f"{self.shm_prefix}*"):
+            path.unlink(missing_ok=True)
+
+
+def shm_prefix(folder: Path) -> str:
+    return f"gpuloom-measure-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:10]}-"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """All servers of a run, asked at these batches."""
+
+    batches: tuple[int, ...]
+    seen: tuple[Seen, ...]
+    stopped_s: float
+
+
+class Waiting:
+    """Nobody asks yet, or any more."""
+
+    late_s, trouble = 0.0, None
+
+    def hear(self) -> list[Heard]:
+        return []
+
+
+class ServiceRun(OneRun):
+    def __init__(self, kitchen: Kitchen, bench: Bench, chosen: Next) -> None:
+        super().__init__(bench, chosen)
+        self._kitchen = kitchen
+        self._ports: list[int] = []
+        self._asked: list[Asked] = []
+
+    # ---- beginning -------------------------------------------------------------------------------------------------
+
+    def _start(self, number: int, workload: Workload, grant: Grant) -> Running:
+        http, metrics = free_ports(2)
+        self._ports.append(http)
+        name = job_id(self._chosen.number, number)
+        spec = ServerSpec(
+            name=name,
+            service=workload.name,
+            model=workload.name,
+            level=Level.PLANNED,
+            grant=grant,
+            repository=self._kitchen.repositories[workload.name],
+            log=Path(os.devnull),
+            weight=1.0,
+            standin=False,
+        )
+        words = command(self._kitchen.triton, spec, Ports(http, metrics, None), f"{self._kitchen.shm_prefix}{name}-")
+        # A Python of ours is none of its models'.
+        more = {"PYTHONPATH": "", "PYTHONHOME": "", **self._kitchen.triton.environment(os.environ)}
+        return self._launch(number, tuple(words), more, grant, _nobody)
+
+    # ---- meanwhile -------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        models = self._bench.workloads
+        every = batches_of(self._chosen.arrangement, models)
+        if not self._until_ready():
+            self._note(every[0])
+            return
+        for batches in every:
+            if self._bench.interrupts():
+                return
+            askers = self._ask(batches)
+            try:
+                if askers is not None:
+                    super()._watch()
+            finally:
+                for asker in askers or ():
+                    asker.stop()
+            self._note(batches)
+            if any(is_over(copy.seen) for copy in self._copies):
+                return
+
+    def _until_ready(self) -> bool:
+        deadline_s = time.monotonic() + self._bench.bounds.patience_s
+        while not self._bench.interrupts():
+            now_s = time.monotonic()
+            for copy in self._copies:
+                if copy.job.keeper_has_gone():
+                    self._note_end(copy, now_s)
+            if any(is_over(copy.seen) for copy in self._copies):
+                return False
+            if all(self._is_ready(at) for at in range(len(self._copies))):
+                return True
+            if now_s >= deadline_s:
+                for copy in self._copies:
+                    copy.seen.waited = True
+                return False
+            time.sleep(READY_EVERY_S)
+        return False
+
+    def _is_ready(self, at: int) -> bool:
+        answer = asked_once(HOST, self._ports[at], f"{self._path(at)}/ready", ANSWER_S)
+        return answer is not None and answer.status == 200
+
+    def _path(self, at: int) -> str:
+        return f"/v2/models/{self._chosen.arrangement.seats[at].workload}"
+
+    def _ask(self, batches: Sequence[int]) -> list[Asker] | None:
+        """Begin to ask everybody; None if a request cannot be made, which its copy's `seen` then says."""
+        requests = [self._request(at, batch) for at, batch in enumerate(batches)]
+        for copy, request in zip(self._copies, requests, strict=True):
+            copy.seen = Seen(refused=None if isinstance(request, bytes) else request)
+        if not all(isinstance(request, bytes) for request in requests):
+            return None
+        patience_s = self._bench.bounds.patience_s
+        askers = []
+        for copy, port, request in zip(self._copies, self._ports, requests, strict=True):
+            assert isinstance(request, bytes)
+            asker = Asker(HOST, port, request, patience_s)
+            copy.listener = asker
+            askers.append(asker)
+        return askers
+
+    def _request(self, at: int, batch: int) -> bytes | str:
+        """Or why it cannot be made."""
+        served = self._bench.workloads[self._chosen.arrangement.seats[at].workload].served
+        assert served is not None
+        path = f"{self._path(at)}/infer"
+        try:
+            if served.body is not None:
+                return written_request(path, Path(served.body).read_bytes(), batch)
+            answer = asked_once(HOST, self._ports[at], self._path(at), ANSWER_S)
+            if answer is None or answer.status != 200:
+                return "the server does not say what its model takes"
+            return made_up_request(path, json.loads(answer.body), batch)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return f"a request cannot be made: {error}: say with --body what it takes"
+
+    def _note(self, batches: tuple[int, ...]) -> None:
+        for copy in self._copies:
+            if copy.seen.refused is not None:
+                self._look_why(copy)
+        self._asked.append(Asked(batches, tuple(copy.seen for copy in self._copies), time.monotonic()))
+
+    def _look_why(self, copy: Running) -> None:
+        """A server that did not answer may have been killed, or have ended: then that is what went wrong."""
+        deadline_s = time.monotonic() + ENDING_S
+        while time.monotonic() < deadline_s:
+            if copy.launch.oom_kills():  # of one process: the others may go on
+                copy.seen.refused = "out of memory: the kernel killed a process of its server for want of it"
+                return
+            if copy.job.keeper_has_gone():
+                self._note_end(copy, time.monotonic())
+                return
+            time.sleep(LOOK_S)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        for copy in self._copies:
+            copy.listener = Waiting()
+        try:
+            super()._end()
+        finally:
+            self._kitchen.clean()
+
+    def _rows(self) -> tuple[Copy, ...]:
+        patience_s = self._bench.bounds.patience_s
+        return tuple(
+            _told(replace(row, batches=",".join(map(str, asked.batches))), patience_s)
+            for asked in self._asked
+            for row in self._judged(asked.seen, asked.stopped_s)
+        )
+
+
+def _nobody(launch: Launch, outputs: Sequence[Path]) -> Listener:  # noqa: ARG001
+    return Waiting()
+
+
+def _told(row: Copy, patience_s: float) -> Copy:
+    """What is said of commands, said of servers."""
+    if row.outcome is Outcome.SILENT:
+        return replace(row, said=f"its server did not answer within {patience_s:g} s")
+    return row
