@@ -48,6 +48,7 @@ from gpuloom.serve.gateway.http_client import Peer
 from gpuloom.serve.gateway.http_message import get
 from gpuloom.serve.gateway.kserve import INFER, infer_request
 from gpuloom.serve.load.open_loop import STANDIN_BODY, Result, Target, drive
+from gpuloom.serve.load.request import Body
 from gpuloom.serve.load.schedule import schedule
 from gpuloom.serve.prepare import SLOWDOWN
 from gpuloom.serve.state import Record, State, read_events
@@ -348,7 +349,7 @@ def _targets(record: Record, names: list[str], arguments: argparse.Namespace, se
         port, path, body = record.port, one.path, STANDIN_BODY
         if arguments.grpc:
             assert record.grpc_port is not None, "grpcio is not installed"
-            port, path, body = record.grpc_port, INFER, infer_request(model_name(one.name), STANDIN_BODY)
+            port, path, body = record.grpc_port, INFER, Body(infer_request(model_name(one.name), STANDIN_BODY.content))
         found.append(Target(one.name, record.host, port, path, due_s, body, one.slo_ms, record.dilate, arguments.grpc))
     return found
 

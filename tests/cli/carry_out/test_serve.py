@@ -75,7 +75,7 @@ def test_load_of_what_gpuloom_serves(tmp_path: Path, capsys: pytest.CaptureFixtu
     """Over HTTP only, with models of the user's own."""
     with State(tmp_path) as state:
         state.publish(Record(os.getpid(), "127.0.0.1", 1, 1.0, False, (Endpoint("a", "/p", 10.0, 5.0),)))
-        assert "--body is missing" in fails(capsys, "load", str(tmp_path))
+        assert "--body a=FILE is missing, and a request cannot be made up" in fails(capsys, "load", str(tmp_path))
         assert "is served over HTTP only" in fails(capsys, "load", str(tmp_path), "--grpc")
     (tmp_path / "body.json").write_text('{"inputs": [{"name": "x"}]}')
     words = ["--rate", "5", "--body", str(tmp_path / "body.json")]

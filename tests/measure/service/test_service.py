@@ -152,7 +152,7 @@ def test_wrong_words(kitchen: Kitchen) -> None:
     assert "wrong: is not a model; accepted is a folder with a config.pbtxt" in kitchen.refused("-m", "wrong")
     assert "no.py: is not there" in kitchen.refused("-m", "no.py")
     assert "two are called m; name one of them otherwise: OTHER=PATH" in kitchen.refused("-m", model, "-m", model)
-    assert "no model is called 'n'" in kitchen.refused("-m", model, "--body", "n=request.json")
+    assert "nobody is called 'n': expected one of m" in kitchen.refused("-m", model, "--body", "n=request.json")
     assert "request.json" in kitchen.refused("-m", model, "--body", "request.json")
     assert "--shares: '120' is no share; accepted are 1 to 100 per cent" in kitchen.refused(
         "-m", model, "--shares", "120"

@@ -14,10 +14,11 @@ from gpuloom.serve.gateway.http_client import LostError
 from gpuloom.serve.gateway.kserve import HEALTH, INFER, LIVE, METADATA, READY, SERVICE, infer_request
 from gpuloom.serve.gateway.pool import Backend, Done, Limits, Pool
 from gpuloom.serve.load.open_loop import STANDIN_BODY, Target, drive
+from gpuloom.serve.load.request import Body
 from tests.serve.backends import until
 
 grpc: Any = pytest.importorskip("grpc")
-REQUEST = infer_request("m", STANDIN_BODY)
+REQUEST = infer_request("m", STANDIN_BODY.content)
 Behaviour = Callable[[bytes, Any], Awaitable[bytes]]
 
 
@@ -127,7 +128,7 @@ def test_what_it_answers_itself() -> None:
             pool.admit(backend(one))
             assert (await channel.ask(READY, b"")).body == b"\x08\x01"
             assert (await channel.ask(HEALTH, b"")).body == b"\x08\x01"
-        for request in (infer_request("other", STANDIN_BODY), b"", b"\xff"):
+        for request in (infer_request("other", STANDIN_BODY.content), b"", b"\xff"):
             unknown = await channel.ask(INFER, request)
             assert (unknown.code, unknown.details) == (
                 grpc.StatusCode.NOT_FOUND,
@@ -249,8 +250,8 @@ def test_load_through_a_server_that_dies_loses_nothing() -> None:
         async with stub(sometimes) as one:
             pool.admit(backend(one))
             port = int(channel.address.rpartition(":")[2])
-            target = Target("m", "127.0.0.1", port, INFER, np.zeros(100), REQUEST, slo_ms=1e9, grpc=True)
-            nobody = Target("n", "127.0.0.1", 1, INFER, np.zeros(5), REQUEST, slo_ms=1e9, grpc=True)
+            target = Target("m", "127.0.0.1", port, INFER, np.zeros(100), Body(REQUEST), slo_ms=1e9, grpc=True)
+            nobody = Target("n", "127.0.0.1", 1, INFER, np.zeros(5), Body(REQUEST), slo_ms=1e9, grpc=True)
             result, unanswered = await drive([target, nobody])
         assert (result.requests, result.failed, result.lost, len(result.latencies_ms)) == (100, 0, 0, 100)
         assert result.kept

@@ -38,7 +38,7 @@ def test_over_grpc_the_model_is_named_as_it_is_served(tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     first, _ = served(tmp_path, Options(grpc=True, slo_ms=7.0))
     assert (first.port, first.path, first.grpc, first.slo_ms) == (8001, INFER, True, 7.0)
-    assert model_of(first.body) == "a_b"
+    assert model_of(first.body.content) == "a_b"
 
 
 def test_services_are_asked_once_and_in_the_order_that_was_typed(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`gpuloom load`: requests for a deployment, at random or regular times, and whether its promises held."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +17,12 @@ Rate = Annotated[
 Requests = Annotated[int | None, typer.Option("--requests", "-n", min=1, help="So many of each service.")]
 Duration = Annotated[float | None, typer.Option("--duration", min=1e-3, help="Seconds on the clock. Default: 10.")]
 Body = Annotated[
-    Path | None, typer.Option("--body", help="File with the JSON of one request. Default: the stand-in's.")
+    list[str] | None,
+    typer.Option(
+        "--body",
+        metavar="[NAME=]FILE",
+        help="JSON of one request, of every service or of one. Default: made up from what the model takes. Repeatable.",
+    ),
 ]
 Slo = Annotated[float | None, typer.Option("--slo-ms", min=1e-6, help="The p99 promised. Default: as planned.")]
 
@@ -53,7 +57,7 @@ def load(
     from gpuloom.serve.load.open_loop import drive
     from gpuloom.serve.load.targets import Options, load_of
 
-    options = Options(rate or (), arrivals, requests, duration, service or (), slo_ms, body, grpc, seed)
+    options = Options(rate or (), arrivals, requests, duration, service or (), slo_ms, body or (), grpc, seed)
     planned = load_of(target, options)
     results = asyncio.run(drive(planned.targets, timeout))
     rows = [result.row() for result in results]

@@ -12,9 +12,10 @@ from pathlib import Path
 from gpuloom.errors import InputError
 from gpuloom.measure.plan import Served, Workload
 from gpuloom.measure.plan_file import check_name
+from gpuloom.serve.load.targets import bodies_of
 from gpuloom.serve.triton.environment import Triton
 from gpuloom.serve.triton.repository import CONFIG, write_own
-from gpuloom.work.source import did_you_mean, read_text
+from gpuloom.work.source import read_text
 
 PYTHON, ONNX = ".py", ".onnx"
 ONNX_MODEL = Path(__file__).with_name("onnx_model.py")
@@ -47,18 +48,10 @@ def _named(text: str) -> tuple[str, Path]:
 
 
 def _bodies(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        before, equals, after = text.partition("=")
-        if equals and not Path(text).exists():
-            if before not in names:
-                raise InputError(f"--body {text}: no model is called {before!r}{did_you_mean(before, names)}")
-            found[before] = str(Path(after).resolve())
-        else:
-            found = dict.fromkeys(names, str(Path(text).resolve())) | found
-    for path in found.values():
-        read_text(Path(path), "the JSON of a request of one item")
-    return found
+    found = bodies_of(texts, names)
+    for path in {*found.values()}:
+        read_text(path, "the JSON of a request of one item")
+    return {name: str(path.resolve()) for name, path in found.items()}
 
 
 def _workload(name: str, path: Path, batches: tuple[int, ...], body: str | None) -> Workload:

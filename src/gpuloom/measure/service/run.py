@@ -25,7 +25,8 @@ from gpuloom.measure.service.ask import Asker, asked_once
 from gpuloom.measure.service.plan import batches_of
 from gpuloom.measure.steps import Heard
 from gpuloom.serve.deployment import Level
-from gpuloom.serve.load.request import made_up_request, written_request
+from gpuloom.serve.gateway.http_message import post
+from gpuloom.serve.load.request import made_up_body, written_body
 from gpuloom.serve.triton.environment import Triton
 from gpuloom.serve.triton.server import HOST, Ports, ServerSpec, command, free_ports
 
@@ -168,14 +169,15 @@ class ServiceRun(OneRun):
         """Or why it cannot be made."""
         served = self._bench.workloads[self._chosen.arrangement.seats[at].workload].served
         assert served is not None
-        path = f"{self._path(at)}/infer"
         try:
             if served.body is not None:
-                return written_request(path, Path(served.body).read_bytes(), batch)
-            answer = asked_once(HOST, self._ports[at], self._path(at), ANSWER_S)
-            if answer is None or answer.status != 200:
-                return "the server does not say what its model takes"
-            return made_up_request(path, json.loads(answer.body), batch)
+                body = written_body(Path(served.body).read_bytes(), batch)
+            else:
+                answer = asked_once(HOST, self._ports[at], self._path(at), ANSWER_S)
+                if answer is None or answer.status != 200:
+                    return "the server does not say what its model takes"
+                body = made_up_body(json.loads(answer.body), batch)
+            return post(f"{self._path(at)}/infer", body.content, body.json_bytes)
         except (OSError, ValueError, KeyError, TypeError) as error:
             return f"a request cannot be made: {error}: say with --body what it takes"
 

@@ -15,9 +15,10 @@ from gpuloom.serve.gateway.grpc_client import Channel
 from gpuloom.serve.gateway.http_client import LostError, Peer
 from gpuloom.serve.gateway.http_message import post
 from gpuloom.serve.latencies import percentile
+from gpuloom.serve.load.request import Body
 
 PERCENTS = (50.0, 90.0, 95.0, 99.0, 99.9)
-STANDIN_BODY = b'{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[0]}]}'
+STANDIN_BODY = Body(b'{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[0]}]}')
 
 _MOST_SAID = 200
 
@@ -32,7 +33,7 @@ class Target:
     path: str
     due_s: Floats
     """On the clock, from the start."""
-    body: bytes = STANDIN_BODY
+    body: Body = STANDIN_BODY
     slo_ms: float | None = None
     dilate: float = 1.0
     grpc: bool = False
@@ -140,7 +141,11 @@ async def _drive(target: Target, start_s: float, timeout_s: float) -> Result:
 
 class _Http:
     def __init__(self, target: Target) -> None:
-        self._peer, self._request = Peer(target.host, target.port), post(target.path, target.body)
+        self._peer, self._request = Peer(target.host, target.port), self._post(target)
+
+    @staticmethod
+    def _post(target: Target) -> bytes:
+        return post(target.path, target.body.content, target.body.json_bytes)
 
     async def ask(self) -> tuple[int, str]:
         """The status, and what was said."""
@@ -156,7 +161,7 @@ class _Grpc:
         self._channel, self._target = Channel(target.host, target.port), target
 
     async def ask(self) -> tuple[int, str]:
-        reply = await self._channel.ask(self._target.path, self._target.body)
+        reply = await self._channel.ask(self._target.path, self._target.body.content)
         return reply.status, reply.details[:_MOST_SAID]
 
     def close(self) -> None:

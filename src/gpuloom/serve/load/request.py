@@ -6,17 +6,26 @@ digits to be read; what the user wrote is sent as it was written, so often in on
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpuloom.serve.gateway.http_message import post
 from gpuloom.serve.gateway.kserve import KINDS
 
 TEXT = b"gpuloom"
 
 
-def written_request(path: str, content: bytes, batch: int) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Of a request over HTTP."""
+
+    content: bytes
+    json_bytes: int | None = None
+    """So much of it is JSON, binary tensors follow; None: all of it."""
+
+
+def written_body(content: bytes, batch: int) -> Body:
     """The user's request with its items so many times; ValueError says why it cannot be."""
     try:
         request = json.loads(content)
@@ -26,7 +35,7 @@ def written_request(path: str, content: bytes, batch: int) -> bytes:
     if not isinstance(inputs, list) or not inputs or not all(isinstance(tensor, dict) for tensor in inputs):
         raise ValueError("it has no list of inputs")
     request["inputs"] = [_repeated(tensor, batch) for tensor in inputs]
-    return post(path, json.dumps(request).encode())
+    return Body(json.dumps(request).encode())
 
 
 def _repeated(tensor: dict[str, Any], batch: int) -> dict[str, Any]:
@@ -38,7 +47,7 @@ def _repeated(tensor: dict[str, Any], batch: int) -> dict[str, Any]:
     return {**tensor, "shape": [batch, *shape[1:]], "data": data * batch}
 
 
-def made_up_request(path: str, metadata: Mapping[str, Any], batch: int) -> bytes:
+def made_up_body(metadata: Mapping[str, Any], batch: int) -> Body:
     """From what the server says of the model; ValueError says why it cannot be made up."""
     inputs = metadata.get("inputs")
     if not isinstance(inputs, list) or not inputs:
@@ -60,7 +69,7 @@ def made_up_request(path: str, metadata: Mapping[str, Any], batch: int) -> bytes
         )
         raw.append(data)
     header = json.dumps({"inputs": told, "parameters": {"binary_data_output": True}}).encode()
-    return post(path, header + b"".join(raw), json_bytes=len(header))
+    return Body(header + b"".join(raw), len(header))
 
 
 def _content(dice: np.random.Generator, kind: str, shape: list[int], name: str) -> bytes:

@@ -1,6 +1,8 @@
 """Who is asked, with what and when: from a deployment's folder, or an address, and the options of `gpuloom load`."""
 
+import json
 import re
+import urllib.request
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +12,18 @@ import numpy as np
 from gpuloom.errors import InputError
 from gpuloom.perf.arrays import Floats
 from gpuloom.serve.deployment import model_name
-from gpuloom.serve.gateway.grpc_client import INSTALL, library
+from gpuloom.serve.gateway.grpc_client import INSTALL, address, library
 from gpuloom.serve.gateway.kserve import INFER, infer_request
 from gpuloom.serve.load import ADDRESSES
 from gpuloom.serve.load.open_loop import STANDIN_BODY, Target
+from gpuloom.serve.load.request import Body, made_up_body
 from gpuloom.serve.load.schedule import replayed, schedule
 from gpuloom.serve.state import Endpoint, Record, State
 from gpuloom.work.measured.arrival_traces import read_arrival_times, times_of
-from gpuloom.work.source import read_text
+from gpuloom.work.source import did_you_mean, read_text, shown
 
 DURATION_S = 10.0
+ANSWER_S = 10.0
 LEAST_RPS, MOST_RPS = 1e-6, 1e9
 """As in a plan."""
 _ADDRESS = re.compile(r"(http|grpc)://([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\])(?::([0-9]{1,5}))?(/\S*)?")
@@ -39,7 +43,8 @@ class Options:
     services: Sequence[str] = ()
     """None: all."""
     slo_ms: float | None = None
-    body: Path | None = None
+    bodies: Sequence[str] = ()
+    """FILE for every service, or NAME=FILE. Of those without: made up from what their model says that it takes."""
     grpc: bool = False
     seed: int = 0
 
@@ -62,10 +67,14 @@ def load_of(target: str, options: Options) -> Load:
     rates = _rates(options.rates, {service.name for service in services})
     if is_address and len(rates) < len(services) and not options.arrivals.startswith(_TRACE):
         raise InputError("--rate is missing: an address alone does not say how often it is asked")
-    if options.body is None and not is_address and not record.standin:
-        raise InputError("--body is missing: your own models are served there, and what they take is not known")
+    bodies = bodies_of(options.bodies, [service.name for service in services])
     due_s = _due_s(record, services, rates, options)
-    targets = [_target(record, service, grpc, times, options) for service, times in zip(services, due_s, strict=True)]
+    own = not is_address and not record.standin
+    asked = [_body(record, service, bodies.get(service.name), grpc, own) for service in services]
+    targets = [
+        _target(record, service, grpc, times, options, body)
+        for service, times, body in zip(services, due_s, asked, strict=True)
+    ]
     return Load(record, targets)
 
 
@@ -142,19 +151,50 @@ def _due_s(record: Record, services: Sequence[Endpoint], rates: dict[str, float]
     return due_s
 
 
-def _target(record: Record, service: Endpoint, grpc: bool, due_s: Floats, options: Options) -> Target:
+def bodies_of(texts: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
+    """By name, from FILE for all and NAME=FILE; InputError for a name that there is not."""
+    found: dict[str, Path] = {}
+    for text in texts:
+        before, equals, after = text.partition("=")
+        if not equals or Path(text).exists():
+            found = dict.fromkeys(names, Path(text)) | found
+        elif before in names:
+            found[before] = Path(after)
+        else:
+            raise InputError(
+                f"--body {text}: nobody is called {shown(before)}{did_you_mean(before, names)}:"
+                f" expected one of {', '.join(names)}"
+            )
+    return found
+
+
+def _target(record: Record, service: Endpoint, grpc: bool, due_s: Floats, options: Options, body: Body) -> Target:
     port, path = (record.grpc_port or 0, INFER) if grpc else (record.port, service.path)
     promised_ms = options.slo_ms or service.slo_ms or None
-    body = _body(service, options.body, grpc)
     return Target(service.name, record.host, port, path, due_s, body, promised_ms, record.dilate, grpc)
 
 
-def _body(service: Endpoint, path: Path | None, grpc: bool) -> bytes:
-    content = STANDIN_BODY if path is None else read_text(path, "the JSON of a request").encode()
+def _body(record: Record, service: Endpoint, path: Path | None, grpc: bool, own: bool) -> Body:
+    """`own`: models of the user's are served there, not stand-ins, whose requests are known."""
+    if path is None and own:
+        return _made_up(record, service, grpc)
+    body = STANDIN_BODY if path is None else Body(read_text(path, "the JSON of a request").encode())
     if not grpc:
-        return content
+        return body
     try:
         # The name as `serve up` gave it to the model; of an address, as it is.
-        return infer_request(model_name(service.name) if service.path else service.name, content)
+        return Body(infer_request(model_name(service.name) if service.path else service.name, body.content))
     except ValueError as error:
         raise InputError(f"{path}: {error}: expected the JSON of a request, which gRPC needs to be whole") from None
+
+
+def _made_up(record: Record, service: Endpoint, grpc: bool) -> Body:
+    missing = f"--body {service.name}=FILE is missing"
+    if grpc:
+        raise InputError(f"{missing}: over gRPC requests are not made up")
+    url = f"http://{address(record.host, record.port)}{service.path.removesuffix('/infer')}"
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
+            return made_up_body(json.load(answer), 1)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{missing}, and a request cannot be made up: {error}") from None
