@@ -4,6 +4,7 @@
     python benchmarks/cpu_loop.py --part shares --rounds 20
     python benchmarks/cpu_loop.py --part memory
     python benchmarks/cpu_loop.py --part periods --rounds 5
+    python benchmarks/cpu_loop.py --part services --runs 3
 
 miso    20 jobs of the four kinds of examples/small_training.py, the same for every policy, submitted over time. Every
         policy runs once before any runs again, and each run begins with another. Beside completion times: what probes
@@ -12,6 +13,8 @@ miso    20 jobs of the four kinds of examples/small_training.py, the same for ev
 shares  is a share what it is called, alone and with busy neighbours? See cpu_shares.py
 memory  a job that takes more than its instance has is killed; its neighbours go on
 periods how much of what a quota promises is had with shorter and longer periods? See cpu_periods.py
+services three models measured, planned, served and asked; beside them the plan that ignores interference. See
+        cpu_services.py
 
 Times are real seconds. The runs count `--pace` seconds in each, because policies' constants are for jobs of minutes.
 Needs what `gpuloom run --device cpu` needs, and a machine that does nothing else.
@@ -33,6 +36,7 @@ from typing import Any
 import numpy as np
 
 from cpu_periods import measure_periods
+from cpu_services import measure_services
 from cpu_shares import GPULOOM, measure_shares
 from gpuloom.engine.events import Event, GpuCut, GpuProbed, JobCrashed, JobReported, JobStarted, JobStopped
 from gpuloom.engine.log import Header, read
@@ -383,7 +387,11 @@ def periods(arguments: argparse.Namespace) -> dict[str, object]:
     return measure_periods(arguments.rounds, arguments.seconds, arguments.seed)
 
 
-PARTS = {"miso": compare, "shares": shares, "memory": out_of_memory, "periods": periods}
+def services(arguments: argparse.Namespace) -> dict[str, object]:
+    return measure_services(arguments.device, arguments.runs, arguments.load_s, arguments.seed, arguments.measured)
+
+
+PARTS = {"miso": compare, "shares": shares, "memory": out_of_memory, "periods": periods, "services": services}
 
 
 def main() -> None:
@@ -398,6 +406,8 @@ def main() -> None:
     options.add_argument("--policies", default=" ".join(POLICIES), help="separated by blanks")
     options.add_argument("--rounds", type=int, default=20, help="of shares and periods")
     options.add_argument("--seconds", type=float, default=1.0, help="of shares and periods: of each measurement")
+    options.add_argument("--load-s", type=float, default=60.0, help="of services: how long they are asked")
+    options.add_argument("--measured", type=Path, help="of services: a state folder of measure service to go on with")
     arguments = options.parse_args()
     chosen = [*PARTS] if arguments.part == "all" else [arguments.part]
     print(json.dumps({part: PARTS[part](arguments) for part in chosen}, indent=2))

@@ -50,6 +50,8 @@ def dead_paths(page: Path, text: str) -> Iterator[str]:
     """Below the package, the repository or the page; `engine/log.py` may be named without what lies above it."""
     ours = {path.parent.name for folder in (ROOT, PACKAGE) for path in folder.glob("[!.]*/*")}
     for word in re.split(r"[\s\"':]+", code_of(text)):
+        if word.startswith("gpuloom-"):  # the folders that commands make
+            continue
         known = "/" in word and word.partition("/")[0] in ours
         if (known or PATH.fullmatch(word)) and not any((at / word).exists() for at in (PACKAGE, ROOT, page.parent)):
             yield word

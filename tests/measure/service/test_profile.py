@@ -1,6 +1,7 @@
 """From rows to profiles: what was measured comes back, with intervals, and what did not fit is told."""
 
 import json
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from gpuloom.gpus.catalogue import MODELS
 from gpuloom.measure.arrangement import Arrangement
 from gpuloom.measure.plan import parse
 from gpuloom.measure.results import Copy, Outcome
-from gpuloom.measure.service.profile import mig_csv, models_of, pairs_of, points
+from gpuloom.measure.service.profile import by_batch, mig_csv, models_of, pairs_of, points
 from gpuloom.work.measured.latency_profiles import as_json, read_latency_profile
 from gpuloom.work.measured.mig_services import read_mig_services
 
@@ -113,3 +114,23 @@ def test_rows_of_commands_are_no_points() -> None:
     plain = [Copy(**{name: getattr(row, name) for name in Copy.__slots__} | {"batches": None}) for row in rows]
     assert points(plain) == []
     assert json.loads(as_json({}, {}, []))["models"] == {}
+
+
+def test_for_answers_a_model_at_a_batch_is_a_workload() -> None:
+    rows = [
+        *asked(0, layout("whole (a)"), (1,), 10.0),
+        *asked(0, layout("whole (a)"), (4,), 22.0),
+        *asked(1, layout("whole 50% (a) + whole 50% (a)"), (1, 4), 13.0, 33.0),
+        *asked(2, layout("2 x 3g.20gb 50% (a)"), (4, 4), 40.0, 40.0),
+        *asked(3, layout("3g.20gb (a)"), (4,), 30.0),
+    ]
+    told = [(row.seat.workload, row.arrangement) for row in by_batch(rows)]
+    assert told == [
+        ("a, batch 1", "whole"),
+        ("a, batch 4", "whole"),
+        ("a, batch 1", "2 x whole 50% at 1,4"),
+        ("a, batch 4", "2 x whole 50% at 1,4"),
+        ("a, batch 4", "3g.20gb"),
+    ]
+    commands = [replace(row, batches=None) for row in rows]
+    assert by_batch(commands) == commands

@@ -52,18 +52,20 @@ def recommend(
     from gpuloom.cli.inputs import check_writable
     from gpuloom.measure.figures import figures
     from gpuloom.measure.measured import read_measured
+    from gpuloom.measure.service.profile import by_batch
 
     check_writable(report)
     asked = _asked(deadline)
     measured = read_measured(folder)
-    found = figures(measured.rows)
+    rows = by_batch(measured.rows)
+    found = figures(rows)
     names = list(dict.fromkeys(figure.seat.workload for figure in found))
     told = {name: _told(found, measured.model, name, asked, least_speed) for name in names}
     chosen = None if together is None else _set(found, measured.model, names, together, devices, worst)
     if report is not None:
         from gpuloom.measure.page import measured_page
 
-        report.write_text(measured_page(measured.rows, measured.model, measured.facts), encoding="utf-8")
+        report.write_text(measured_page(rows, measured.model, measured.facts), encoding="utf-8")
     _print(told, chosen, output)
     if chosen is not None and chosen.seating is None:
         raise typer.Exit(1)

@@ -169,3 +169,21 @@ def _too_large(rows: Sequence[Copy], slices: dict[str, int]) -> list[Json]:
     )
     names = ("model", "mig_gpcs", "batch", "processes", "profile")
     return [dict(zip(names, one, strict=True)) | {"throughput_per_s": 0, "latency_s": 0} for one in found]
+
+
+def by_batch(rows: Iterable[Copy]) -> list[Copy]:
+    """As rows of commands are read: a model at a batch is a workload of its own, and a request is a step.
+
+    Shares of slices are left out, which are no slice and no share of the device.
+    """
+    return [
+        row if row.batches is None else _as_workload(row)
+        for row in rows
+        if row.batches is None or row.seat.profile is None or row.way is not Way.SHARED
+    ]
+
+
+def _as_workload(row: Copy) -> Copy:
+    seat = replace(row.seat, workload=f"{row.seat.workload}, batch {row.batch}")
+    uniform = len({*(row.batches or "").split(",")}) == 1
+    return replace(row, seat=seat, arrangement=row.arrangement if uniform else f"{row.arrangement} at {row.batches}")
