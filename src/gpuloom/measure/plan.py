@@ -274,7 +274,7 @@ def differs(before: Plan, after: Plan) -> str | None:
     """
     for one, other in zip(before.workloads, after.workloads, strict=False):
         if one != other:
-            return f"workload {one.name!r} ({' '.join(one.command)})"
+            return f"workload {one.name!r} ({' '.join(one.command) if one.served is None else one.served.source})"
     for name in ("workloads", "ways", "profiles", "shares_pct", "together", "layouts", "bounds", "seed"):
         if getattr(before, name) != getattr(after, name):
             return f"other {name}" if name != "seed" else f"seed {before.seed}"

@@ -78,13 +78,14 @@ class ServiceRun(OneRun):
         super().__init__(bench, chosen)
         self._kitchen = kitchen
         self._ports: list[int] = []
+        """Of HTTP, by copy."""
+        self._taken: set[int] = set()
         self._asked: list[Asked] = []
 
     # ---- beginning -------------------------------------------------------------------------------------------------
 
     def _start(self, number: int, workload: Workload, grant: Grant) -> Running:
-        http, metrics = free_ports(2)
-        self._ports.append(http)
+        http, metrics = self._free_ports()
         name = job_id(self._chosen.number, number)
         spec = ServerSpec(
             name=name,
@@ -101,6 +102,15 @@ class ServiceRun(OneRun):
         # A Python of ours is none of its models'.
         more = {"PYTHONPATH": "", "PYTHONHOME": "", **self._kitchen.triton.environment(os.environ)}
         return self._launch(number, tuple(words), more, grant, _nobody)
+
+    def _free_ports(self) -> tuple[int, int]:
+        """For HTTP and metrics; none that another server of this run is about to take."""
+        while True:
+            http, metrics = free_ports(2)
+            if not {http, metrics} & self._taken:
+                self._taken |= {http, metrics}
+                self._ports.append(http)
+                return http, metrics
 
     # ---- meanwhile -------------------------------------------------------------------------------------------------
 
