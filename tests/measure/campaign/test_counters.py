@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from gpuloom.gpus.host.cgroups import Group
+from gpuloom.measure.campaign.activity import Activity
 from gpuloom.measure.campaign.counters import OfCopy, OfGpu, Total
 from gpuloom.measure.campaign.counting import Counting
-from gpuloom.measure.campaign.gpm import METRICS, Activity, Gpm
+from gpuloom.measure.campaign.gpm import METRICS, Gpm
 from gpuloom.measure.steps import Window
 
 
