@@ -9,7 +9,7 @@ from tests.measure.lab import Lab, by_arrangement, program
 from tests.standin.dcgm import VALUES, HostEngine, host_engine
 
 COUNTERS = ("gract", "smact", "smocc", "drama")
-LONG = ("--seconds", "6s", "--steps", "1000000")
+LONG = ("--seconds", "8s", "--steps", "1000000")
 """Long enough for an engine, which is asked only seconds after a cut."""
 
 
