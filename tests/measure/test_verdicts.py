@@ -97,13 +97,40 @@ def test_who_does_not_gain_from_a_larger_slice(cpus: float | None, holds: bool |
     assert "no activity counters, this rests on step times" in said.says
 
 
-def test_counters_are_told_where_there_are_some() -> None:
-    rows = [
-        row
-        for at, profile in enumerate(["1g.5gb", "7g.40gb"] * 3)
-        for row in run(at, copies_on("a", profile, 1), at // 2, [20.0 + at % 3 / 100], gract=0.25)
-    ]
-    assert "gract 25%" in judged(rows)["host"].says
+@pytest.mark.parametrize(
+    ("step_ms", "saturated", "bound"),
+    [
+        ({"1g.5gb": 20.0, "7g.40gb": 20.0}, "does not fill the device by itself", "a larger slice will not help"),
+        ({"1g.5gb": 150.0, "7g.40gb": 20.0}, "fills the device by itself", "a larger slice helps"),
+    ],
+)
+def test_verdicts_rest_on_step_times_and_say_so_beside_counters_or_none(
+    step_ms: dict[str, float], saturated: str, bound: str
+) -> None:
+    def rows(**counters: float) -> list[Copy]:
+        """On all of the device there is little to count, elsewhere much."""
+        made: list[Copy] = []
+        for repetition in range(3):
+            for profile, copies in (("1g.5gb", 1), ("1g.5gb", 7), ("7g.40gb", 1)):
+                more = counters if profile == "7g.40gb" else dict.fromkeys(counters, 0.99)
+                times = [step_ms[profile] + repetition / 100] * copies
+                made += run(len(made), copies_on("a", profile, copies), repetition, times, **more)
+        return made
+
+    counted, uncounted = judged(rows(gract=0.25, smact=0.125)), judged(rows())
+    for about, words in (("saturation", saturated), ("host", bound)):
+        assert words in counted[about].says
+        told = "; this rests on step times, the whole device's counters are gract 25%, smact 12%"
+        assert counted[about].says.endswith(told)
+        assert uncounted[about].says.endswith("; no activity counters, this rests on step times")
+        assert (counted[about].holds, counted[about].ratio) == (uncounted[about].holds, uncounted[about].ratio)
+
+
+def test_what_cannot_be_told_yet_says_what_it_rests_on_too() -> None:
+    said = judged(campaign("a", FLAT, 1, np.random.default_rng(3)))
+    for about in ("saturation", "host"):
+        assert said[about].holds is None
+        assert said[about].says.endswith("; no activity counters, this rests on step times")
 
 
 def test_the_uncut_device_is_the_whole_one_if_it_was_measured() -> None:

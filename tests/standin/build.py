@@ -16,6 +16,12 @@ HERE = Path(__file__).parent
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 LIBRARY = ["nvml.c", "nvml_mig.c", "world.c"]
+SCRIPTS = {
+    "mps_control.py": ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server"),
+    "mps_daemon.py": (),
+    "dcgmi.py": ("dcgmi",),
+}
+"""And the tools that each is."""
 WALLCLOCK = "libwallclock.so"
 """For LD_PRELOAD: see `wallclock.c`."""
 
@@ -39,8 +45,8 @@ def compile_c(sources: list[str], out: Path, *flags: str) -> None:
 
 
 def build() -> Path:
-    """A folder with libnvidia-ml.so.1, standinctl, the MPS tools and the wall clock, for LD_LIBRARY_PATH and PATH."""
-    sources = sorted(path for path in HERE.iterdir() if path.suffix in (".c", ".h") or path.name.startswith("mps_"))
+    """A folder for LD_LIBRARY_PATH and PATH: libnvidia-ml.so.1, standinctl, the MPS tools, dcgmi and the wall clock."""
+    sources = sorted(path for path in HERE.iterdir() if path.suffix in (".c", ".h") or path.name in SCRIPTS)
     parts = [sys.executable.encode(), *(path.read_bytes() for path in (*sources, Path(__file__)))]
     digest = hashlib.sha256(b"".join(parts)).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"gpuloom-standin-{os.getuid()}-{digest}"
@@ -52,10 +58,11 @@ def build() -> Path:
     compile_c(["standinctl.c", "world.c"], draft / "standinctl")
     compile_c(["wallclock.c"], draft / WALLCLOCK, "-shared", "-fPIC", "-ldl")
     # Started by this very Python, not through `env`: it is quicker, and the process then has the tool's name.
-    program = (HERE / "mps_control.py").read_text().replace("#!/usr/bin/env python3", f"#!{sys.executable} -IS", 1)
-    for name in ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server"):
-        (draft / name).write_text(program)
-        (draft / name).chmod(0o755)
+    for script, names in SCRIPTS.items():
+        program = (HERE / script).read_text().replace("#!/usr/bin/env python3", f"#!{sys.executable} -IS", 1)
+        for name in names:
+            (draft / name).write_text(program)
+            (draft / name).chmod(0o755)
     shutil.copyfile(HERE / "mps_daemon.py", draft / "mps_daemon.py")
     try:
         draft.rename(folder)

@@ -64,6 +64,7 @@ class Hardware:
             "PATH": f"{tools}:{os.environ['PATH']}",
             "GPULOOM_STANDIN_STATE": str(folder / "hardware"),
             "GPULOOM_STATE_DIR": str(folder / "state"),
+            "DCGM_REMOTE_HOSTENGINE_INFO": f"unix://{folder}/dcgm/socket",  # see `dcgm.py`; never one of this machine's
         }
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ def saturation(by_place: dict[str, Figure], parts: Sequence[Figure], workload: s
     """Does one copy fill the device?"""
     base = whole(by_place, model)
     gains = [f.rate.minus(base.rate) for f in parts if f.rate and base and base.rate]
-    if not gains:
+    if base is None or not gains:
         return None
     best = max(gains, key=lambda gain: gain.mean)
     more = above(best, FULL)
@@ -88,6 +88,7 @@ def saturation(by_place: dict[str, Figure], parts: Sequence[Figure], workload: s
         says = f"does not fill the device by itself: dividing it does {times(best)} the work"
     else:
         says = f"fills the device by itself: no division of it does more than {times(best)} the work"
+    says += _activity(base)
     return Verdict("saturation", workload, None if more is None else not more, says, best.interval)
 
 
@@ -123,15 +124,13 @@ def host_bound(by_place: dict[str, Figure], workload: str, model: GpuModel) -> V
         return None
     slower = least.step.minus(base.step)
     more = above(slower, HARDLY)
-    span = f"a step on {least.seat.place} takes {times(slower)} as long as on the whole device"
+    span = f"a step on {least.seat.place} takes {times(slower)} as long as on the whole device{_activity(base)}"
     if more is None:
         return Verdict("host", workload, None, f"cannot be told yet: {span}", slower.interval)
     if more:
         return Verdict("host", workload, False, f"a larger slice helps: {span}", slower.interval)
     holds, why = _what_limits(base)
-    return Verdict(
-        "host", workload, holds, f"{why}, a larger slice will not help: {span}{_activity(base)}", slower.interval
-    )
+    return Verdict("host", workload, holds, f"{why}, a larger slice will not help: {span}", slower.interval)
 
 
 def _what_limits(base: Figure) -> tuple[bool | None, str]:
@@ -147,9 +146,11 @@ def _what_limits(base: Figure) -> tuple[bool | None, str]:
 
 
 def _activity(figure: Figure) -> str:
+    """What was counted on the whole device, beside a verdict that rests on step times; or that nobody counted."""
     if figure.activity is None:
         return "; no activity counters, this rests on step times"
-    return "; " + ", ".join(f"{name} {value:.0%}" for name, value in figure.activity.items())
+    counted = ", ".join(f"{name} {value:.0%}" for name, value in figure.activity.items())
+    return f"; this rests on step times, the whole device's counters are {counted}"
 
 
 def memory(by_place: dict[str, Figure], workload: str, model: GpuModel) -> Verdict | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpuloom.gpus.host import doctor
+from tests.standin.dcgm import host_engine
 from tests.standin.hardware import Hardware
 
 pytestmark = pytest.mark.xdist_group("mps")  # one of these looks at every MPS daemon of the host
@@ -91,6 +92,19 @@ def test_permissions(uid: int, sys_admin: bool, mig_config: bool, state: str, wo
 
 def test_driver_versions() -> None:
     assert [doctor._major(text) for text in ("580.65.06", None, "beta", "")] == [580, 0, 0, 0]
+
+
+def test_a_host_engine_that_answers_is_told(hardware: Hardware, tmp_path: Path) -> None:
+    hardware.install("A100-40GB+mig")
+    with host_engine(hardware) as engine:
+        code, answer = diagnose(hardware)
+        told = f"the host engine at {engine.address} answers and knows 1 GPU: it counts activity there"
+        assert (code, checks(answer)["DCGM"]) == (0, ("ok", told))
+        engine.kill()
+        code, answer = diagnose(hardware)
+        without = "; GPUs before Hopper are measured without activity counters"
+        assert (code, checks(answer)["DCGM"]) == (0, ("-", f"no host engine listens at {engine.address}{without}"))
+    assert checks(diagnose(hardware, PATH=str(tmp_path))[1])["DCGM"] == ("-", f"dcgmi is not in the PATH{without}")
 
 
 def test_without_cgroups_it_says_what_that_costs(hardware: Hardware) -> None:

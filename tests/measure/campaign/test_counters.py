@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from gpuloom.gpus.host.cgroups import Group
+from gpuloom.measure.campaign.activity import Activity
 from gpuloom.measure.campaign.counters import OfCopy, OfGpu, Total
 from gpuloom.measure.campaign.counting import Counting
-from gpuloom.measure.campaign.gpm import METRICS, Activity, Gpm
+from gpuloom.measure.campaign.gpm import METRICS, Gpm
 from gpuloom.measure.steps import Window
 
 
@@ -122,6 +123,20 @@ def test_activity_is_of_the_seconds_that_count() -> None:
     assert gpm.figures(None) == Activity()
     gpm.close()
     assert nvml.samples == 0
+
+
+def test_what_is_let_go_is_still_told() -> None:
+    """Also of a run that is interrupted, whose figures nobody asks for."""
+    nvml = Nvml()
+    counting = Counting(OfGpu(nvml, "GPU-1"))
+    copy = counting.watch(None, "GPU-1", None, sole=True)
+    for now_s in (0.0, 1.0, 2.0):
+        nvml.now_s = now_s
+        copy.look(now_s)
+    assert nvml.samples > 0
+    counting.let_go()
+    assert nvml.samples == 0
+    assert copy.figures(Window(0.0, 2.0))["gract"] == pytest.approx(0.05)
 
 
 def test_a_gpu_without_counters_has_none() -> None:

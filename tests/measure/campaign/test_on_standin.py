@@ -35,6 +35,8 @@ def test_every_way(lab: Lab) -> None:
         assert row["step_ms"] >= STEP_MS[(row["profile"] or "w")[0]]
     assert {row["profile"] for row in found["3g.20gb + 2 x 2g.10gb"]} == {"3g.20gb", "2g.10gb"}
     assert [row["power_w"] for row in answer["rows"]] == [None] * len(answer["rows"]), "the stand-in counts no energy"
+    assert {row[name] for row in answer["rows"] for name in ("gract", "smact", "smocc", "drama")} == {None}
+    assert answer["counters"].startswith("none: no GPM on this GPU, and of DCGM no host engine listens at unix://")
     assert answer["device"]["model"] == "A100-40GB"
     assert [one["layout"] for one in answer["arrangements"] if one["name"] == "2 x 3g.20gb"] == ["3g.20gb@0,3g.20gb@4"]
     written = from_csv((lab.state / "measured.csv").read_text(), "measured.csv")

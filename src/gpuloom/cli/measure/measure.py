@@ -179,6 +179,8 @@ def _say_what_else(result: "Result", state: Path) -> None:
     noise = result.metadata["noise"]
     if isinstance(noise, dict):
         typer.echo(f"on a CPU device: {Noise(**noise)}")
+    if result.metadata["counters"] is not None:
+        typer.echo(f"activity counters: {result.metadata['counters']}")
     left_out = result.metadata["left_out"]
     if isinstance(left_out, list) and left_out:
         typer.echo(

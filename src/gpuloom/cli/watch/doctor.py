@@ -14,7 +14,7 @@ def doctor(
     device: Devices = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.table,
 ) -> None:
-    """Check this host: driver, GPUs, MIG mode, permissions, MPS; and say which limits are enforced here.
+    """Check this host: driver, GPUs, MIG mode, permissions, MPS, DCGM; and say which limits are enforced here.
 
     \b
     gpuloom doctor

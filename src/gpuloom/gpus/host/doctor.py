@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpuloom.gpus.host.cgroups import NoCgroups
 from gpuloom.gpus.host.cutter import Cutter
+from gpuloom.gpus.host.dcgm.engine import NoEngine, find_engine
 from gpuloom.gpus.host.homes import find_home, leave_home
 from gpuloom.gpus.host.mps import available, running
 from gpuloom.gpus.host.noise import Noise
@@ -46,7 +47,7 @@ def examine() -> Diagnosis:
     return Diagnosis(
         can_cut=permission["state"] != "no" and None in ours.values(),
         can_share=bool(host.gpus) and tool is not None,
-        checks=[_driver(host), *_gpus(host, ours), permission, state_folder_row(), _mps(tool), cgroups_row()],
+        checks=[_driver(host), *_gpus(host, ours), permission, state_folder_row(), _mps(tool), cgroups_row(), _dcgm()],
         sharing=_sharing(host, tool is not None),
     )
 
@@ -122,6 +123,17 @@ def _mps(tool: str | None) -> Row:
         return row("MPS", "no", "nvidia-cuda-mps-control is not in the PATH, so shares of a device are not possible")
     daemons = ", ".join(map(str, running()))
     return row("MPS", "ok", f"{tool}; " + (f"daemons run in {daemons}" if daemons else "no daemon runs"))
+
+
+def _dcgm() -> Row:
+    """Nobody needs one: it only adds figures to `gpuloom measure`."""
+    try:
+        engine = find_engine()
+    except NoEngine as reason:
+        return row("DCGM", "-", f"{reason}; GPUs before Hopper are measured without activity counters")
+    count = len(engine.gpus)
+    gpus = f"{count} GPU{'' if count == 1 else 's'}"
+    return row("DCGM", "ok", f"the host engine at {engine.address} answers and knows {gpus}: it counts activity there")
 
 
 def cgroups_row() -> Row:

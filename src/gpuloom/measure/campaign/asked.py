@@ -60,6 +60,8 @@ class Asked:
     noise: Noise | None
     """How steady the device was before the first run, where that can be told."""
     host_cpus: int
+    counters: str | None = None
+    """Who told how busy the device is; None on a CPU device."""
     version: str = __version__
 
 

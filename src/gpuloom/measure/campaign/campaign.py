@@ -155,9 +155,10 @@ class Campaign:
         if self._before is not None and (chosen is None or not self._affords(chosen, journal.runs)):
             return self._before, Stop.KNOWN if chosen is None else Stop.BUDGET
         self._take()
-        asked = self._before or self._begin()
-        with counting_on(self._cutter, self._host) as counting:
-            plan = self._wish.plan
+        plan = self._wish.plan
+        most_s = plan.bounds.patience_s + plan.bounds.seconds
+        with counting_on(self._cutter, self._host, most_s) as counting:
+            asked = self._before or self._begin(counting.says)
             bench = Bench(
                 self._devices,
                 self.model,
@@ -197,7 +198,7 @@ class Campaign:
                 return
         raise Refused(f"{noun} {host}: {reason}")
 
-    def _begin(self) -> Asked:
+    def _begin(self, counters: str | None) -> Asked:
         wish = self._wish
         asked = Asked(
             wish.plan,
@@ -210,6 +211,7 @@ class Campaign:
             code_in(wish.working_dir),
             self._devices.noise(),
             len(os.sched_getaffinity(0)),
+            counters,
         )
         write_asked(self._store.folder, asked)
         return asked

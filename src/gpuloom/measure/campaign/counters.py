@@ -87,7 +87,7 @@ class OfGpu:
     """One GPU through NVML: power and energy of all of it, memory by device or by process."""
 
     def __init__(self, nvml: Any, uuid: str) -> None:
-        self._nvml = nvml
+        self._nvml, self.uuid = nvml, uuid
         self._handle = ask(nvml, nvml.nvmlDeviceGetHandleByUUID, uuid)
         self._energy_mj = Total(partial(self._number, nvml.nvmlDeviceGetTotalEnergyConsumption))
         self._watts: list[tuple[float, float]] = []

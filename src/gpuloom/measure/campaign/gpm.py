@@ -5,24 +5,12 @@ counts are averaged. Written from NVIDIA's documentation; not yet run on such a 
 """
 
 from contextlib import suppress
-from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
+from gpuloom.measure.campaign.activity import Activity, mean_of
 from gpuloom.measure.steps import Window
 
 EVERY_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """Parts of the time, 0 to 1, as `results.Copy` has them."""
-
-    gract: float | None = None
-    smact: float | None = None
-    smocc: float | None = None
-    drama: float | None = None
-
 
 METRICS = {"gract": 1, "smact": 2, "smocc": 3, "drama": 10}
 """NVML's numbers: graphics (compute) engine, SMs, warps in them, memory bandwidth."""
@@ -82,9 +70,7 @@ class Gpm:
         if within is None:
             return Activity()
         # A figure is of the second before it.
-        inside = [told for at_s, told in self._seen if within.begin_s + EVERY_S <= at_s <= within.end_s]
-        found = {name: [told[name] for told in inside if name in told] for name in METRICS}
-        return Activity(**{name: fmean(values) if values else None for name, values in found.items()})
+        return mean_of(told for at_s, told in self._seen if within.begin_s + EVERY_S <= at_s <= within.end_s)
 
     def close(self) -> None:
         if self._last is not None:

@@ -108,7 +108,9 @@ class OneRun:
             self._stopped_s = time.monotonic()
             self._count(self._stopped_s)
         finally:
+            free_s = self._bench.counting.let_go()
             self._end()
+            time.sleep(max(0.0, free_s - time.monotonic()))  # mostly the copies have needed longer to end
         return None if self._bench.interrupts() else self._rows()
 
     # ---- beginning -----------------------------------------------------------------------------------------------

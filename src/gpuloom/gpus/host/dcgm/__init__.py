@@ -1,0 +1,1 @@
+"""DCGM, as far as gpuloom asks it: counters of a host engine that somebody else runs."""
