@@ -7,9 +7,9 @@
 It trains until it is stopped and reports every step, for `gpuloom measure examples/mig_study.yaml`.
 
 On gpuloom's stand-in for GPUs it trains nothing: it waits as long as MISO's authors published for another workload,
-`LIKE`, on that slice of an A100. Of the study we have what its sizes gain, not its times, so these workloads were picked
-for gaining about as much. A campaign there shows that gpuloom concludes from such times what the study concluded; it
-says nothing about ResNets, and copies on the stand-in cannot slow each other down.
+`LIKE`, on that slice of an A100. Of the study we have what its sizes gain and not its times, so these workloads were
+picked for gaining about as much. A campaign there shows that gpuloom concludes from such times what the study concluded;
+it says nothing about ResNets, and copies on the stand-in cannot slow each other down.
 """
 
 import argparse
