@@ -1,7 +1,13 @@
 """Campaigns on a CPU device: real quotas, real memory limits, what the kernel counts. Skips without control groups."""
 
+import json
+from typing import Any
+
 from tests.live.shop import until
 from tests.measure.lab import Lab, by_arrangement, program
+
+PATIENCE_S = 180.0
+"""About 30 s on an idle machine."""
 
 
 def test_every_way_and_what_the_kernel_counts(cpu_lab: Lab) -> None:
@@ -27,6 +33,43 @@ def test_every_way_and_what_the_kernel_counts(cpu_lab: Lab) -> None:
     assert answer["noise"]["pieces"] > 0
     assert answer["device"]["uuid"].startswith("CPU-")
     cpu_lab.check_left_as_found()
+
+
+def test_who_waits_gains_from_parallel_copies_and_who_computes_does_not(cpu_lab: Lab) -> None:
+    """Nothing is timed here: a busy machine makes a campaign repeat its runs, and verdicts allow for what is left."""
+    cpu_lab.device = "cpu=20%"  # little enough to be had beside other tests
+    plan = cpu_lab.plan(
+        workloads=[{"name": name, "command": program(name)} for name in ("sleepy", "saturating")],
+        ways=["alone", "parallel"],
+        profiles=["3c"],
+    )
+    words = ("--steps", "12", "--seconds", "20s", "--repeat", "2", "--most", "6", "--within", "10")
+    answer = cpu_lab.finish(cpu_lab.start(plan, *words), patience_s=PATIENCE_S)
+    assert {row["outcome"] for row in answer["rows"]} == {"ok"}
+    done = cpu_lab.hardware.gpuloom("recommend", str(cpu_lab.state), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)["workloads"]
+    sleepy, saturating = verdicts(told["sleepy"]), verdicts(told["saturating"])
+    assert sleepy["scaling"]["holds"] is True, sleepy["scaling"]["says"]
+    assert 1.5 < sleepy["scaling"]["ratio"]["value"] < 2.5, "two copies, and each as fast as alone"
+    assert sleepy["saturation"]["holds"] is False, sleepy["saturation"]["says"]
+    assert not sleepy["host"]["says"].startswith("the CPU is the limit")
+    assert chosen(told["sleepy"], "most work an hour") == "2 x 3c"
+    assert saturating["scaling"]["holds"] is not True, saturating["scaling"]["says"]
+    assert 0.6 < saturating["scaling"]["ratio"]["value"] < 1.1, "six sevenths"
+    assert saturating["saturation"]["holds"] is True, saturating["saturation"]["says"]
+    assert saturating["host"]["says"].startswith("a larger slice helps")
+    assert chosen(told["saturating"], "one copy") == "whole"
+    cpu_lab.check_left_as_found()
+
+
+def verdicts(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {verdict["about"]: verdict for verdict in told["verdicts"]}
+
+
+def chosen(told: dict[str, Any], goal: str) -> str:
+    (answer,) = (answer for answer in told["answers"] if answer["goal"] == goal)
+    return str(answer["choice"])
 
 
 def test_killed_and_resumed(cpu_lab: Lab) -> None:

@@ -27,12 +27,15 @@ COLUMNS = (
 ONE, SEVERAL = colour(0), colour(1)
 
 
-def measured_page(rows: Iterable[Copy], model: GpuModel, facts: Sequence[str] = ()) -> str:
-    """`facts` go below the title: device, driver, command, day."""
+def measured_page(
+    rows: Iterable[Copy], model: GpuModel, facts: Sequence[str] = (), host_cpus: int | None = None
+) -> str:
+    """`facts` go below the title: device, driver, command, day. `host_cpus`: that the host has beside its device."""
     found = figures(rows)
     workloads = list(dict.fromkeys(figure.seat.workload for figure in found))
     shown = workloads[:MOST_WORKLOADS]
-    parts = [part for at, name in enumerate(shown) for part in _workload(at, name, found, model, len(workloads) > 1)]
+    several = len(workloads) > 1
+    parts = [p for at, name in enumerate(shown) for p in _workload(at, name, found, model, host_cpus, several)]
     if len(workloads) > MOST_WORKLOADS:
         parts.append(pages.notice(f"Only the first {MOST_WORKLOADS} of {len(workloads):,} workloads are shown."))
     named = workloads[0] if len(workloads) == 1 else f"{len(workloads):,} workloads"
@@ -45,7 +48,9 @@ def measured_page(rows: Iterable[Copy], model: GpuModel, facts: Sequence[str] = 
     return pages.page(title, "measured", facts, *parts, _table(found), closing=closing)
 
 
-def _workload(at: int, name: str, found: Sequence[Figure], model: GpuModel, several: bool) -> list[Html]:
+def _workload(
+    at: int, name: str, found: Sequence[Figure], model: GpuModel, host_cpus: int | None, several: bool
+) -> list[Html]:
     known = options(found, model, name)
     prefix = f"{name}: " if several else ""
     pictures = [
@@ -61,7 +66,7 @@ def _workload(at: int, name: str, found: Sequence[Figure], model: GpuModel, seve
         if picture
     ]
     answers = recommend(known)
-    sentences = [f"{verdict.about}: {verdict.says}" for verdict in verdicts(found, model, name)]
+    sentences = [f"{verdict.about}: {verdict.says}" for verdict in verdicts(found, model, name, host_cpus)]
     return [
         pages.section(f"answers-{at}", prefix + "What to choose", _cards(answers), _listed(a.says for a in answers)),
         pages.section(f"verdicts-{at}", prefix + "What it is like", _listed(sentences)),
