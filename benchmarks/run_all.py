@@ -55,6 +55,7 @@ COMMANDS: dict[str, list[object]] = {
         "--scenarios", DATA / "parvagpu" / "scenarios.csv",
     ],
     "recommend": ["recommend.py", "--data", MISO],
+    "mig_study": ["mig_study.py"],
     "kernel_sharing": ["kernel_sharing.py", "--rounds", 8],
     "cpu_loop": ["cpu_loop.py"],
     "speed": [

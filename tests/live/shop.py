@@ -140,8 +140,8 @@ class Shop:
         self._runners.append(runner)
         return runner
 
-    def finish(self, runner: "subprocess.Popen[str]", code: int = 0) -> dict[str, Any]:
-        out, err = runner.communicate(timeout=PATIENCE_S)
+    def finish(self, runner: "subprocess.Popen[str]", code: int = 0, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+        out, err = runner.communicate(timeout=patience_s)
         assert runner.returncode == code, f"{out}{err}{self.story()}"
         assert "Traceback" not in err, err
         answer: dict[str, Any] = json.loads(out)

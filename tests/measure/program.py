@@ -49,6 +49,56 @@ def step(tell: Callable[[int], None], most: int = 10**9) -> None:
         tell(done)
 
 
+def clocked() -> None:
+    """Tells each step with the time at which it was due: its figures are the same however busy the machine is."""
+    stop: list[bool] = []
+    on_stop(lambda: stop.append(True))
+    step_s = STEP_MS[os.environ["GPULOOM_PROFILE"][0]] / 1e3
+    done, due_s = 0, time.monotonic()
+    report(done, at_monotonic_s=due_s)
+    while not stop:
+        due_s += step_s
+        time.sleep(max(due_s - time.monotonic(), 0.0))
+        done += 1
+        report(done, at_monotonic_s=due_s)
+
+
+def sleepy() -> None:
+    """Waits for nearly all of its step, as for data from elsewhere: no device makes that shorter."""
+    work(cpu_s=0.001, wait_s=0.1)
+
+
+def saturating() -> None:
+    """Computes all the time."""
+    work(cpu_s=0.01, wait_s=0.0)
+
+
+def work(cpu_s: float, wait_s: float) -> None:
+    """Steps of so much CPU time, and of so much waiting."""
+    stop: list[bool] = []
+    on_stop(lambda: stop.append(True))
+    done = 0
+    report(done)
+    while not stop:
+        until_s = time.thread_time() + cpu_s
+        while time.thread_time() < until_s:
+            pass
+        time.sleep(wait_s)
+        done += 1
+        report(done)
+
+
+def forks() -> None:
+    """With children who leave its session, are deaf, and stay when it goes."""
+    for _ in range(3):
+        if os.fork() == 0:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(1000)
+            os._exit(0)
+    step(report)
+
+
 def backwards(done: int) -> None:
     report(done if done < 10 else 3)
 
@@ -104,6 +154,10 @@ def main(oddity: str) -> None:
     connection = occupy_the_device()
     ways: dict[str, Callable[[], None]] = {
         "steady": lambda: step(report),
+        "clocked": clocked,
+        "sleepy": sleepy,
+        "saturating": saturating,
+        "forks": forks,
         "by line": lambda: step(by_line),
         "by file": lambda: step(by_file),
         "silent": lambda: time.sleep(1000),

@@ -1,5 +1,6 @@
 """Answers: on the measured A100 speeds with noise they are what the data says; and small cases by hand."""
 
+import re
 from collections.abc import Sequence
 from math import exp, inf
 from pathlib import Path
@@ -94,8 +95,13 @@ def test_ties_are_said_and_the_smaller_is_taken() -> None:
     assert answer.choice.name == "7 x 1g.5gb"
     assert answer.ties == ("3 x 2g.10gb",)
     assert "as good" in answer.says
-    assert answer.sure is not None
-    assert answer.sure > 0.99
+    assert answer.confidence == "sure"
+
+
+def test_large_figures_are_written_out() -> None:
+    answer = most_work(exact({"1g.5gb": 0.7, "7g.40gb": 0.6}))
+    assert re.match(r"most work an hour: 7 x 1g\.5gb, \d+,\d{3} steps/s \(", answer.says)
+    assert "e+" not in answer.says
 
 
 def test_a_deadline_is_kept_surely_or_not_promised() -> None:

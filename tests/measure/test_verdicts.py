@@ -1,10 +1,15 @@
 """Verdicts: each holds, does not, or says that it cannot be told; its sentence has the numbers."""
 
+from dataclasses import replace
+from math import exp
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuloom.measure.arrangement import Way
-from gpuloom.measure.figures import alone, figures, in_parallel
+from gpuloom.measure.figures import LogMean, alone, figures, in_parallel
 from gpuloom.measure.results import Copy
 from gpuloom.measure.verdicts import Verdict, interference, verdicts
 from tests.measure.rows import MODEL, campaign, copies_on, run
@@ -62,6 +67,22 @@ def test_interference_is_an_equivalence_test(slower: float, repetitions: int, ho
     assert words in verdict.says
 
 
+@given(st.floats(-0.2, 0.2), st.floats(1e-4, 0.3), st.integers(1, 60), st.integers(1, 9))
+def test_a_wide_interval_is_never_called_none(slower: float, error: float, freedom: int, of: int) -> None:
+    found = figures(campaign("a", SMALL, 2, np.random.default_rng(3)))
+    seven = next(f for f in in_parallel(found, "a") if f.seat.profile == "1g.5gb")
+    solo = replace(alone(found, "a")["1g.5gb"], step=LogMean(3.0, 0.0, 60.0))
+    verdict = interference(replace(seven, step=LogMean(3.0 + slower, error, freedom)), {"1g.5gb": solo}, of=of)
+    assert verdict is not None
+    ends = LogMean(slower, error, freedom).interval
+    assert ends.low is not None
+    assert ends.high is not None
+    if verdict.holds is False:
+        assert (ends.low >= 0.98 - 1e-9 and ends.high <= 1.02 + 1e-9) or ends.high < 1
+    if verdict.holds is True:
+        assert ends.low > 1
+
+
 def test_equals_are_rarely_called_slower() -> None:
     """One in twenty is what the interval allows on that side; of 400 more than 40 would be no chance."""
     dice, wrong = np.random.default_rng(5), 0
@@ -74,6 +95,65 @@ def test_equals_are_rarely_called_slower() -> None:
         verdict = interference(in_parallel(found, "a")[0], alone(found, "a"))
         wrong += verdict is not None and verdict.holds is True
     assert wrong <= 40
+
+
+def equals(dice: np.random.Generator) -> list[Copy]:
+    """Nobody gains, nobody slows anybody down: whatever is done with the device does the same work."""
+    rows: list[Copy] = []
+    for at in range(4):
+        for profile, count in (("1g.5gb", 7), ("2g.10gb", 3), ("3g.20gb", 2), ("7g.40gb", 1)):
+            for copies in {1, count}:
+                times = [20.0 * count * exp(dice.normal(0.0, 0.03))] * copies
+                rows += run(len(rows), copies_on("a", profile, copies), at, times)
+    return rows
+
+
+def test_of_several_comparisons_chance_finds_no_more_than_of_one() -> None:
+    """Of 300 campaigns without any difference one in twenty may be told to have one, by each kind of verdict."""
+    gained, slowed, campaigns = 0, 0, 300
+    for seed in range(campaigns):
+        said = verdicts(figures(equals(np.random.default_rng(seed))), MODEL, "a")
+        gained += any(one.about == "scaling" and one.holds is True for one in said)
+        slowed += any(one.about == "interference" and one.holds is True for one in said)
+    assert gained <= 0.08 * campaigns
+    assert slowed <= 0.08 * campaigns
+
+
+def test_no_division_may_be_in_doubt_if_the_device_is_full() -> None:
+    """The best division gains nothing; another one does less on the whole, and sometimes half as much again."""
+    rows: list[Copy] = []
+    for at, odd_ms in enumerate((95.0, 240.0, 155.0, 130.0, 190.0)):
+        for profile, count, ms in (("7g.40gb", 1, 20.0), ("2g.10gb", 3, 60.0), ("1g.5gb", 7, odd_ms)):
+            rows += run(len(rows), copies_on("a", profile, count), at, [ms * (1 + at % 3 / 1000)] * count)
+    said = judged(rows)["saturation"]
+    assert said.holds is None
+    assert "cannot be told yet" in said.says
+    assert said.ratio is not None
+    assert said.ratio.value < 1
+    assert said.ratio.high is not None
+    assert said.ratio.high > 1.1
+    without = judged([row for row in rows if row.seat.profile != "1g.5gb"])["saturation"]
+    assert without.holds is True
+
+
+@pytest.mark.parametrize(
+    ("seven_ms", "host_cpus", "words"),
+    [
+        (26.0, 7, ["7 x 1g.5gb: the CPU is the limit: the copies use 6.86 of the host's 7 CPUs together, and slow"]),
+        (26.0, 64, []),
+        (26.0, None, []),
+        (20.0, 7, []),
+    ],
+)
+def test_copies_may_run_out_of_cpus_together(seven_ms: float, host_cpus: int | None, words: list[str]) -> None:
+    rows: list[Copy] = []
+    for at in range(3):
+        for count, ms in ((1, 20.0), (7, seven_ms)):
+            times = [ms + at / 100] * count
+            rows += run(len(rows), copies_on("a", "1g.5gb", count), at, times, host_cpus=0.98)
+    said = [one for one in verdicts(figures(rows), MODEL, "a", host_cpus) if one.about == "host"]
+    assert [one.holds for one in said] == [True] * len(words)
+    assert all(one.says.startswith(start) for one, start in zip(said, words, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """One small page of each kind, with all that a user names passed through a function."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gpuloom.contract.plan import Reason
 from gpuloom.gpus.catalogue import MODELS
@@ -21,6 +22,9 @@ from gpuloom.live.report.story import (
     RunStory,
     SeenSpeed,
 )
+from gpuloom.measure.arrangement import Seat, Way
+from gpuloom.measure.page import measured_page
+from gpuloom.measure.results import Copy, Outcome
 from gpuloom.perf.queueing.batching import BatchTimes
 from gpuloom.perf.speed import Estimate
 from gpuloom.provision.demand import Demand
@@ -125,4 +129,25 @@ def live(name: Naming) -> str:
     return run_page(story, (name("fact"),), Noise(12.5, 3.25, 40))
 
 
-PAGES = {"simulation": simulation, "provisioning": provisioning, "kernels": kernels, "live": live}
+def measured(name: Naming) -> str:
+    """Twice on each of three slices and once in parallel, out of memory on the smallest; with energy and memory."""
+    seats = (("1g.5gb", 1), ("3g.20gb", 1), ("3g.20gb", 2), ("7g.40gb", 1))
+    rows = [
+        Copy(
+            run, "", Way.CUT, copies, copy, repetition, Seat(name("training-0"), profile),
+            Outcome.OUT_OF_MEMORY if profile == "1g.5gb" else Outcome.OK,
+            name("it was ended") if profile == "1g.5gb" else None,
+            steps=100, seconds=2.0, step_ms=None if profile == "1g.5gb" else 20.0 + repetition / 10,
+            mem_peak_mib=8_000.0, host_cpus=0.9, power_w=300.0, energy_j=600.0, gract=0.5,
+        )
+        for repetition in range(2)
+        for run, (profile, copies) in enumerate(seats, len(seats) * repetition)
+        for copy in range(copies)
+    ]  # fmt: skip
+    named = [replace(row, arrangement=f"{row.copies} x {row.seat.profile}") for row in rows]
+    return measured_page(named, MODELS["A100-40GB"], (name("driver"),), 8)
+
+
+PAGES = {
+    "simulation": simulation, "provisioning": provisioning, "kernels": kernels, "live": live, "measured": measured,
+}  # fmt: skip

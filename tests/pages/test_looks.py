@@ -21,6 +21,7 @@ ROOT = Path(gpuloom.__file__).parent
 WRITERS = (
     *(ROOT / "pages").glob("*.py"), *(ROOT / "sim" / "report").glob("*.*"), ROOT / "provision" / "report.py",
     ROOT / "kernels" / "timeline.py", *(ROOT / "live" / "report").glob("*.py"),
+    *(ROOT / "measure" / "page").glob("*.py"),
 )  # fmt: skip
 SCRIPTS = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "sim" / "report").glob("*.js"))
 LINES = 8

@@ -7,18 +7,19 @@ copies are taken together before repetitions are compared, so that what they sha
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from statistics import fmean
 
-from scipy.special import stdtrit
+from scipy.special import fdtri, stdtrit
 
 from gpuloom.measure.arrangement import Seat, Way
 from gpuloom.measure.results import Copy, Outcome
 
 LEVEL = 0.9
-FEWEST_ALONE = 3
-"""With fewer repetitions of its own a figure takes the variance of all arrangements together, if there is one."""
+UNLIKE = 0.01
+"""A figure takes the variance of all arrangements together, unless chance makes its own so small or so large less often
+than this (F test). A campaign repeats until figures look steady: what was repeated seldom looks steadier than it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +43,34 @@ class LogMean:
     error: float | None = None
     """Standard error; None: unknown."""
     freedom: float = 0.0
+    pooled: bool = False
+    """The error is from the variance of all arrangements together."""
 
     @property
     def interval(self) -> Interval:
+        return self.within(LEVEL)
+
+    def within(self, level: float) -> Interval:
+        """With the ends of another interval: of several comparisons each needs a wider one."""
         if self.error is None:
             return Interval(exp(self.mean))
-        reach = float(stdtrit(self.freedom, (1 + LEVEL) / 2)) * self.error
+        reach = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
         return Interval(exp(self.mean), exp(self.mean - reach), exp(self.mean + reach))
 
     def minus(self, other: "LogMean") -> "LogMean":
-        """Of a ratio (Welch)."""
+        """Of a ratio (Welch). Two errors from the same variance have the freedom of one."""
         mean = self.mean - other.mean
         if self.error is None or other.error is None:
             return LogMean(mean)
         squares = self.error**2, other.error**2
-        if not sum(squares):
-            return LogMean(mean, 0.0, min(self.freedom, other.freedom))
+        both = self.pooled and other.pooled
+        if both or not sum(squares):
+            return LogMean(mean, sqrt(sum(squares)), min(self.freedom, other.freedom), both)
         parts = squares[0] ** 2 / self.freedom + squares[1] ** 2 / other.freedom
         return LogMean(mean, sqrt(sum(squares)), sum(squares) ** 2 / parts)
 
     def plus(self, shift: float) -> "LogMean":
-        return LogMean(self.mean + shift, self.error, self.freedom)
+        return replace(self, mean=self.mean + shift)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +92,6 @@ class Figure:
     """Log of a copy's step time in ms; None if no repetition was fine."""
     rate: LogMean | None
     """Log of steps a second, summed over these copies."""
-    pooled: bool = False
-    """The error is from the variance of all arrangements together."""
     energy_j: float | None = None
     """A step of anybody, of the whole device."""
     power_w: float | None = None
@@ -95,6 +101,11 @@ class Figure:
     activity: Mapping[str, float] | None = None
     """Counters by name, those that were had; None if none was."""
     said: tuple[str, ...] = ()
+
+    @property
+    def pooled(self) -> bool:
+        """Its errors are from the variance of all arrangements together."""
+        return self.step is not None and self.step.pooled
 
     @property
     def alone(self) -> bool:
@@ -162,25 +173,45 @@ def _log_rate(copies: Group) -> float:
     return log(sum(1e3 / _step_ms(row) for row in copies))
 
 
-def _pool(samples: Sequence[Sequence[float]]) -> tuple[float, int] | None:
-    """Variance of a repetition and its degrees of freedom, over all that were repeated; None if nothing was."""
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Sum of the squares of what was off its mean, and its degrees of freedom."""
+
+    squares: float
+    freedom: int
+
+    @property
+    def variance(self) -> float:
+        return self.squares / self.freedom
+
+
+def _pool(samples: Sequence[Sequence[float]]) -> Spread | None:
+    """Over all that were repeated; None if nothing was."""
     freedom = sum(len(sample) - 1 for sample in samples if sample)
     if not freedom:
         return None
-    return sum((value - fmean(sample)) ** 2 for sample in samples if sample for value in sample) / freedom, freedom
+    return Spread(sum((value - fmean(sample)) ** 2 for sample in samples if sample for value in sample), freedom)
 
 
-def _log_mean(sample: Sequence[float], pool: tuple[float, int] | None) -> tuple[LogMean | None, bool]:
-    """And whether its error is from the pool."""
+def _log_mean(sample: Sequence[float], pool: Spread | None) -> LogMean | None:
     if not sample:
-        return None, False
+        return None
     own = _pool([sample])
-    pooled = len(sample) < FEWEST_ALONE and pool is not None
+    pooled = pool is not None and (own is None or not _differs(own, pool))
     spread = pool if pooled else own
     if spread is None:
-        return LogMean(fmean(sample)), False
-    variance, freedom = spread
-    return LogMean(fmean(sample), sqrt(variance / len(sample)), float(freedom)), pooled
+        return LogMean(fmean(sample))
+    return LogMean(fmean(sample), sqrt(spread.variance / len(sample)), float(spread.freedom), pooled)
+
+
+def _differs(own: Spread, pool: Spread) -> bool:
+    """From the others in the pool, of which it is a part, by more than chance."""
+    freedom = pool.freedom - own.freedom
+    if not freedom:
+        return False
+    others = max(pool.squares - own.squares, 0.0) / freedom
+    least, most = (others * float(fdtri(own.freedom, freedom, end)) for end in (UNLIKE, 1 - UNLIKE))
+    return not least <= own.variance <= most
 
 
 def _energy_by_run(rows: Iterable[Copy]) -> dict[int, float]:
@@ -199,8 +230,8 @@ def _energy_by_run(rows: Iterable[Copy]) -> dict[int, float]:
 
 def _figure(
     group: Group,
-    step: tuple[LogMean | None, bool],
-    rate: tuple[LogMean | None, bool],
+    step: LogMean | None,
+    rate: LogMean | None,
     repetitions: int,
     energies: Mapping[int, float],
 ) -> Figure:
@@ -215,9 +246,8 @@ def _figure(
         max(Counter(row.run for row in group).values()),
         repetitions,
         Counter(row.outcome for row in group),
-        step[0],
-        rate[0],
-        step[1],
+        step,
+        rate,
         _mean(energies[run] for run in {row.run for row in group} if run in energies),
         _mean(row.power_w for row in fine),
         max((row.mem_peak_mib for row in fine if row.mem_peak_mib is not None), default=None),

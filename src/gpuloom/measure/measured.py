@@ -21,6 +21,8 @@ class Measured:
     model: GpuModel
     facts: tuple[str, ...]
     """Device, driver and day, in words."""
+    host_cpus: int | None = None
+    """That the host has beside its device; None: not known, or they are the device."""
 
 
 def read_measured(folder: Path) -> Measured:
@@ -36,7 +38,8 @@ def read_measured(folder: Path) -> Measured:
         raise InputError(
             f"{folder / METADATA}: does not tell the device; expected what gpuloom measure wrote"
         ) from error
-    return Measured(tuple(rows), model, facts)
+    cpus = None if told.get("devices") else told.get("host_cpus")
+    return Measured(tuple(rows), model, facts, cpus if isinstance(cpus, int) else None)
 
 
 def _metadata(path: Path) -> dict[str, Any]:

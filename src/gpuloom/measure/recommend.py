@@ -158,7 +158,7 @@ def least_energy(all_options: Sequence[Option]) -> Answer:
     ties = tuple(option.name for option in close if option is not chosen)
     value = Interval(chosen.energy_j or inf)
     others = sorted(((o.name, Interval(o.energy_j or inf), True) for o in known if o is not chosen), key=_value)
-    says = f"{goal}: {chosen.name}, {value.value:.3g} {unit}{_tied(ties)} (how sure is not known: no intervals)"
+    says = f"{goal}: {chosen.name}, {_number(value.value)} {unit}{_tied(ties)} (how sure is not known: no intervals)"
     return Answer(goal, chosen, value, unit, None, ties, tuple(others), says)
 
 
@@ -180,13 +180,13 @@ def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str) -> A
     good = [at for at, chance in enumerate(chances) if chance >= SURELY]
     if not good:
         at = max(range(len(single)), key=lambda at: (round(float(chances[at]), 2), -single[at].step.mean))
-        took = f"{exp(single[at].step.mean):.3g} ms a step, {limit_ms:.3g} ms are allowed"
+        took = f"{_number(exp(single[at].step.mean))} ms a step, {_number(limit_ms)} ms are allowed"
         says = f"{goal}: none surely is; the likeliest is {single[at].name}: {took} ({chances[at]:.0%})"
         return replace(_nothing(goal, "ms a step"), sure=float(chances[at]), says=says)
     chosen = min(good, key=lambda at: (single[at].part, single[at].step.mean))
     unclear = [at for at in range(len(single)) if at not in good and chances[at] > 1 - SURELY]
     ties = tuple(single[at].name for at in unclear if single[at].part <= single[chosen].part)
-    reason = f"{exp(single[chosen].step.mean):.3g} ms a step, {limit_ms:.3g} ms are allowed"
+    reason = f"{_number(exp(single[chosen].step.mean))} ms a step, {_number(limit_ms)} ms are allowed"
     sure = float(chances[chosen])
     return _answer(goal, single[chosen], single, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
 
@@ -202,14 +202,14 @@ def mig_mps_or_neither(all_options: Sequence[Option]) -> Answer:
     if answer.choice is None:
         return answer
     others = [
-        f"{word}: {best[word].name}, {exp(best[word].rate.mean):.3g} steps/s"
+        f"{word}: {best[word].name}, {_number(exp(best[word].rate.mean))} steps/s"
         if word in best
         else f"{word}: not measured"
         for word in ("MIG", "MPS", "neither")
         if best.get(word) != answer.choice
     ]
     chosen = answer.choice
-    claim = f"{answer.goal}: {_way_word(chosen)}: {chosen.name}, {exp(chosen.rate.mean):.3g} steps/s"
+    claim = f"{answer.goal}: {_way_word(chosen)}: {chosen.name}, {_number(exp(chosen.rate.mean))} steps/s"
     how = "" if chosen.measured else ", predicted, not measured"
     says = f"{claim}{how}; {'; '.join(others)}{_tied(answer.ties)} ({answer.confidence}: {answer.sure or 0:.0%})"
     return replace(answer, says=says)
@@ -275,11 +275,16 @@ def _answer(
     rest = [(o.name, of(o).interval, o.measured) for o in all_options if o is not option]
     rest.sort(key=_value, reverse=not small_is_good)
     found = Answer(goal, option, value, unit, sure, ties, tuple(rest), "")
-    span = "" if value.low is None or value.high is None else f" ({value.low:.3g} to {value.high:.3g})"
+    span = "" if value.low is None or value.high is None else f" ({_number(value.low)} to {_number(value.high)})"
     once = "" if of(option).error is not None else "; measured once, runs are taken to vary by 3 %"
     how = "" if option.measured else ", predicted, not measured"
-    says = f"{goal}: {option.name}, {value.value:.3g} {unit}{span}{how}: {reason}{_tied(ties)}"
+    says = f"{goal}: {option.name}, {_number(value.value)} {unit}{span}{how}: {reason}{_tied(ties)}"
     return replace(found, says=f"{says} ({found.confidence}: {sure:.0%}{once})")
+
+
+def _number(value: float) -> str:
+    """Three figures that count, and all of those before the point."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def _tied(ties: Sequence[str]) -> str:

@@ -1,15 +1,18 @@
 """What the figures of one workload say about it, each with a test and one sentence that has its numbers.
 
 A verdict holds, does not, or cannot be told yet: the interval is 90 %, so of what is not so, one in twenty is taken for
-so. Verdicts rest on step times; activity counters, where there are some, are told beside them and decide nothing.
+so. Where one of several comparisons is enough (some division does more work, some copies are slower) each has a wider
+interval, so that this stays one in twenty for all of them (Bonferroni); where all have to hold, none needs that.
+Verdicts rest on step times; activity counters, where there are some, are told beside them and decide nothing.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from gpuloom.gpus.model import GpuModel
 from gpuloom.measure.arrangement import Way
-from gpuloom.measure.figures import Figure, Interval, LogMean, alone, in_parallel
+from gpuloom.measure.figures import LEVEL, Figure, Interval, LogMean, alone, in_parallel
 
 FULL = 1.1
 """Who gains no more than this from any division of the device fills it by himself."""
@@ -18,6 +21,8 @@ SAME_PCT = 2.0
 HARDLY = 1.05
 """Who gains no more than this from the whole device over his smallest slice is limited by something else."""
 BUSY_CPUS, IDLE_CPUS = 0.8, 0.5
+CROWDED = 0.9
+"""Copies that use so much of the host's CPUs together leave it nothing to spare."""
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -32,15 +37,20 @@ class Verdict:
     ratio: Interval | None = None
 
 
-def verdicts(found: Sequence[Figure], model: GpuModel, workload: str) -> tuple[Verdict, ...]:
-    """All that can be said of one workload."""
+def verdicts(
+    found: Sequence[Figure], model: GpuModel, workload: str, host_cpus: int | None = None
+) -> tuple[Verdict, ...]:
+    """All that can be said of one workload. `host_cpus`: how many the host has beside the device; None: not known."""
     by_place = alone(found, workload)
     parts = in_parallel(found, workload)
+    beside = [figure for figure in parts if figure.seat.place in by_place]
+    slowed = [interference(figure, by_place, of=len(beside)) for figure in beside]
     said = [
         scaling(by_place, parts, workload, model),
         saturation(by_place, parts, workload, model),
-        *(interference(figure, by_place) for figure in parts if figure.seat.place in by_place),
+        *slowed,
         host_bound(by_place, workload, model),
+        *(crowded(figure, one, host_cpus) for figure, one in zip(beside, slowed, strict=True)),
         memory(by_place, workload, model),
     ]
     return tuple(verdict for verdict in said if verdict is not None)
@@ -61,44 +71,64 @@ def whole(by_place: dict[str, Figure], model: GpuModel) -> Figure | None:
 
 def scaling(by_place: dict[str, Figure], parts: Sequence[Figure], workload: str, model: GpuModel) -> Verdict | None:
     """Does dividing the device do more work?"""
-    base = whole(by_place, model)
-    best = max((f for f in parts if f.rate is not None), key=lambda f: f.rate.mean if f.rate else 0.0, default=None)
-    if base is None or base.rate is None or best is None or best.rate is None:
+    gains = _gains(by_place, parts, model)
+    if not gains:
         return None
-    gain = best.rate.minus(base.rate)
-    where = f"{count_words(best.copies)} copies on {best.seat.place}"
-    claim = f"{where} do {times(gain)} the work of one on the whole device"
-    holds = above(gain, 1.0)
+    holds, level = any_above([gain for _, gain in gains], 1.0), one_of(len(gains))
+    surely = [one for one in gains if above(one[1].within(level), 1.0)]
+    best, gain = max(surely or gains, key=lambda one: one[1].mean)
+    ends = gain.within(level)
+    claim = (
+        f"{count_words(best.copies)} copies on {best.seat.place} do {times(ends)} the work of one on the whole device"
+    )
     if holds is None:
         claim += "; whether that is more cannot be told yet: more repetitions are needed"
-    return Verdict("scaling", workload, holds, claim, gain.interval)
+    return Verdict("scaling", workload, holds, claim, ends)
 
 
 def saturation(by_place: dict[str, Figure], parts: Sequence[Figure], workload: str, model: GpuModel) -> Verdict | None:
     """Does one copy fill the device?"""
+    gains = [gain for _, gain in _gains(by_place, parts, model)]
     base = whole(by_place, model)
-    gains = [f.rate.minus(base.rate) for f in parts if f.rate and base and base.rate]
     if base is None or not gains:
         return None
-    best = max(gains, key=lambda gain: gain.mean)
-    more = above(best, FULL)
-    if more is None:
-        says = f"whether it fills the device by itself cannot be told yet: dividing it does {times(best)} the work"
-    elif more:
-        says = f"does not fill the device by itself: dividing it does {times(best)} the work"
-    else:
-        says = f"fills the device by itself: no division of it does more than {times(best)} the work"
-    says += _activity(base)
-    return Verdict("saturation", workload, None if more is None else not more, says, best.interval)
+    counted = _activity(base)
+    more, level = any_above(gains, FULL), one_of(len(gains))
+    if more:
+        surely = [gain for gain in gains if above(gain.within(level), FULL)]
+        ends = max(surely, key=lambda gain: gain.mean).within(level)
+        says = f"does not fill the device by itself: dividing it does {times(ends)} the work{counted}"
+        return Verdict("saturation", workload, False, says, ends)
+    ends = max((gain.within(LEVEL if more is False else level) for gain in gains), key=_at_most)
+    if more is False:
+        says = f"fills the device by itself: no division of it does more than {times(ends)} the work{counted}"
+        return Verdict("saturation", workload, True, says, ends)
+    says = f"whether it fills the device by itself cannot be told yet: dividing it does {times(ends)} the work{counted}"
+    return Verdict("saturation", workload, None, says, ends)
 
 
-def interference(figure: Figure, by_place: dict[str, Figure], same_pct: float = SAME_PCT) -> Verdict | None:
-    """Do copies in their own seats slow each other down? An equivalence test with a stated margin."""
+def _gains(by_place: dict[str, Figure], parts: Sequence[Figure], model: GpuModel) -> list[tuple[Figure, LogMean]]:
+    """Of every division of the device: the work that it does, against one copy with all of it."""
+    base = whole(by_place, model)
+    return [(f, f.rate.minus(base.rate)) for f in parts if f.rate and base and base.rate]
+
+
+def _at_most(ends: Interval) -> float:
+    return inf if ends.high is None else ends.high
+
+
+def interference(
+    figure: Figure, by_place: dict[str, Figure], same_pct: float = SAME_PCT, of: int = 1
+) -> Verdict | None:
+    """Do copies in their own seats slow each other down? An equivalence test with a stated margin.
+
+    `of`: so many arrangements are asked, and any of them may look slower by chance.
+    """
     solo = by_place.get(figure.seat.place)
     if solo is None or solo.step is None or figure.step is None:
         return None
     slower = figure.step.minus(solo.step)
-    ends, name = slower.interval, f"{figure.arrangement}"
+    ends, sure, name = slower.interval, slower.within(one_of(of)), figure.arrangement
     if ends.low is None or ends.high is None:
         says = f"{name}: cannot be told yet: more repetitions are needed ({percent(ends.value)} against alone)"
         return Verdict("interference", figure.seat.workload, None, says, ends)
@@ -106,9 +136,9 @@ def interference(figure: Figure, by_place: dict[str, Figure], same_pct: float = 
     inside = 1 - same_pct / 100 <= ends.low and ends.high <= 1 + same_pct / 100
     if inside:
         says, holds = f"{name}: none: within {same_pct:g} % of alone ({span})", False
-    elif ends.low > 1:
+    elif above(sure, 1.0):
         says, holds = f"{name}: {(ends.value - 1) * 100:.1f} % slower than alone ({span})", True
-    elif ends.high < 1:
+    elif above(sure, 1.0) is False:
         says, holds = f"{name}: none: {(1 - ends.value) * 100:.1f} % faster than alone ({span})", False
     else:
         says, holds = f"{name}: cannot be told yet: more repetitions are needed ({span})", None
@@ -122,15 +152,15 @@ def host_bound(by_place: dict[str, Figure], workload: str, model: GpuModel) -> V
     least = min(cut, key=lambda figure: part_of(figure, model), default=None)
     if base is None or base.step is None or least is None or least.step is None:
         return None
-    slower = least.step.minus(base.step)
+    slower = least.step.minus(base.step).interval
     more = above(slower, HARDLY)
     span = f"a step on {least.seat.place} takes {times(slower)} as long as on the whole device{_activity(base)}"
     if more is None:
-        return Verdict("host", workload, None, f"cannot be told yet: {span}", slower.interval)
+        return Verdict("host", workload, None, f"cannot be told yet: {span}", slower)
     if more:
-        return Verdict("host", workload, False, f"a larger slice helps: {span}", slower.interval)
+        return Verdict("host", workload, False, f"a larger slice helps: {span}", slower)
     holds, why = _what_limits(base)
-    return Verdict("host", workload, holds, f"{why}, a larger slice will not help: {span}", slower.interval)
+    return Verdict("host", workload, holds, f"{why}, a larger slice will not help: {span}", slower)
 
 
 def _what_limits(base: Figure) -> tuple[bool | None, str]:
@@ -143,6 +173,19 @@ def _what_limits(base: Figure) -> tuple[bool | None, str]:
     if base.host_cpus < IDLE_CPUS:
         return False, f"neither the device nor the CPU is the limit ({spent}: it waits for something else)"
     return None, f"the device is not the limit, and the CPU may be ({spent})"
+
+
+def crowded(figure: Figure, slowed: Verdict | None, host_cpus: int | None) -> Verdict | None:
+    """Are copies slower beside each other while the host's CPUs are all in use? Their device is not all they share."""
+    if slowed is None or not slowed.holds or host_cpus is None or figure.host_cpus is None:
+        return None
+    used = figure.host_cpus * figure.copies
+    if used < CROWDED * host_cpus:
+        return None
+    says = (
+        f"{figure.arrangement}: the CPU is the limit: the copies use {used:.3g} of the host's {host_cpus} CPUs together"
+    )
+    return Verdict("host", figure.seat.workload, True, f"{says}, and slow each other down")
 
 
 def _activity(figure: Figure) -> str:
@@ -166,23 +209,33 @@ def memory(by_place: dict[str, Figure], workload: str, model: GpuModel) -> Verdi
     return Verdict("memory", workload, not out, says + (f"; out of memory on {lacks}" if lacks else ""))
 
 
-def above(ratio: LogMean, limit: float) -> bool | None:
+def one_of(comparisons: int) -> float:
+    """The level of each interval, if any of so many may be the one that counts."""
+    return 1 - (1 - LEVEL) / max(comparisons, 1)
+
+
+def above(ends: Interval, limit: float) -> bool | None:
     """Whether a ratio is above a limit; None if its interval holds it, or is not known."""
-    ends = ratio.interval
     if ends.low is None or ends.high is None:
         return None
     return True if ends.low > limit else False if ends.high <= limit else None
 
 
-def times(ratio: LogMean) -> str:
-    ends = ratio.interval
+def any_above(ratios: Sequence[LogMean], limit: float) -> bool | None:
+    """Whether one of them is, which of several looks so by chance; that none is has to hold for each."""
+    if any(above(ratio.within(one_of(len(ratios))), limit) for ratio in ratios):
+        return True
+    return False if all(above(ratio.interval, limit) is False for ratio in ratios) else None
+
+
+def times(ends: Interval) -> str:
     if ends.low is None or ends.high is None:
         return f"{ends.value:.2f}x (measured once: how sure that is, is not known)"
     return f"{ends.value:.2f}x ({ends.low:.2f} to {ends.high:.2f})"
 
 
 def percent(ratio: float) -> str:
-    return f"{(ratio - 1) * 100:+.1f} %".replace("-", "−")
+    return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f} %".replace("-", "−")
 
 
 def count_words(count: int) -> str:

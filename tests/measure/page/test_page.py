@@ -1,16 +1,19 @@
 """The page: all that was measured is on it, nothing that was not, and names stay text."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuloom.measure.figures import Interval
 from gpuloom.measure.page import measured_page
-from gpuloom.measure.page.bars import Bar, bars
+from gpuloom.measure.page.bars import Bar, bars, differences
 from tests.measure.rows import MODEL, campaign
 
+RECT = r'<rect class="(\w+)" x="([\d.]+)%"[^>]* width="([\d.]+)%"'
 SMALL = {"2g.10gb": 20.9, "3g.20gb": 19.5, "4g.20gb": 19.3, "7g.40gb": 19.0}
 
 
@@ -56,9 +59,46 @@ def test_several_workloads_have_a_chapter_each() -> None:
     assert 'id="answers-1"' in text
 
 
+def test_memory_is_shown_beside_what_there_is_and_lack_of_it_is_named() -> None:
+    text = text_of()
+    assert "1g.5gb (out of memory)" in text
+    assert "2g.10gb (ran, how much it used is not known)" in text
+    rows = [replace(row, mem_peak_mib=8000.0) for row in campaign("a", SMALL, 2, np.random.default_rng(1))]
+    assert "2g.10gb: 8,000 MiB of 9,856 MiB" in measured_page(rows, MODEL)
+
+
+def test_what_is_predicted_says_so_in_its_picture() -> None:
+    rows = [row for row in campaign("a", SMALL, 2, np.random.default_rng(1)) if row.copies == 1]
+    assert "3 x 2g.10gb (predicted, not measured)" in measured_page(rows, MODEL)
+
+
+def test_interference_is_drawn_to_either_side_of_none() -> None:
+    rows = [
+        Bar("slow", Interval(8.0, 6.0, 10.0), "c0"),
+        Bar("fast", Interval(-4.0), "c1"),
+        Bar("same", Interval(-0.01), "c2"),
+    ]
+    text = differences("about", rows, margin_pct=2.0)
+    found = {style: [float(x), float(width)] for style, x, width in re.findall(RECT, text)}
+    assert found["c0"] == pytest.approx([50.0, 38.0])
+    assert found["c1"] == pytest.approx([31.0, 19.0])
+    assert found["c2"] == pytest.approx([49.95, 0.05], abs=0.01)
+    assert re.findall(r'<line[^>]* x1="([\d.]+)%"', text) == ["40.5", "50", "59.5"], "the margin and none"
+    assert "+8.0 % (+6.0 % to +10.0 %)" in text
+    assert "same: +0.0 %" in text
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(-90, 1e4), min_size=1, max_size=8))
+def test_no_difference_leaves_its_room(values: list[float]) -> None:
+    rows = [Bar(str(at), Interval(value, value - 5, value + 5), "c0") for at, value in enumerate(values)]
+    for _, x, width in re.findall(RECT, differences("about", rows, 2.0)):
+        assert 0 <= float(x) <= float(x) + float(width) <= 100
+
+
 @settings(max_examples=50)
 @given(st.lists(st.floats(1e-6, 1e9), min_size=1, max_size=8))
 def test_no_bar_leaves_its_room(values: list[float]) -> None:
     rows = [Bar(str(at), Interval(value, value * 0.9, value * 1.1), "c0") for at, value in enumerate(values)]
-    for x, width in re.findall(r'<rect[^>]* x="([\d.]+)%"[^>]* width="([\d.]+)%"', bars("about", "s", rows)):
+    for _, x, width in re.findall(RECT, bars("about", "s", rows)):
         assert float(x) + float(width) <= 100

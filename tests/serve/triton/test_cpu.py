@@ -289,7 +289,7 @@ def test_who_lacks_memory_is_told_apart_from_other_crashes(cpu: Cpu, tmp_path: P
             fleet = Fleet(deployment.plan.replicas, wish, fake_triton, devices, state)
             asyncio.run(work(fleet))
     told = [(event["event"], event["detail"]) for event in fleet.journal.events if event["event"] != "started"]
-    killed = dict(told)["oom-killed"]  # its end, or the kernel's count of it, whichever is seen first
+    killed = str(dict(told)["oom-killed"])  # its end, or the kernel's count of it, whichever is seen first
     assert killed.startswith("the kernel killed it for want of memory: ")
     assert "crashed" not in dict(told)
 

@@ -11,6 +11,7 @@ from gpuloom.cli.output import Output, emit, print_json
 from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
+    from gpuloom.measure.measured import Measured
     from gpuloom.measure.recommend import Answer, Option
     from gpuloom.measure.set_answer import SetAnswer
     from gpuloom.measure.verdicts import Verdict
@@ -60,12 +61,12 @@ def recommend(
     rows = by_batch(measured.rows)
     found = figures(rows)
     names = list(dict.fromkeys(figure.seat.workload for figure in found))
-    told = {name: _told(found, measured.model, name, asked, least_speed) for name in names}
+    told = {name: _told(found, measured, name, asked, least_speed) for name in names}
     chosen = None if together is None else _set(found, measured.model, names, together, devices, worst)
     if report is not None:
         from gpuloom.measure.page import measured_page
 
-        report.write_text(measured_page(rows, measured.model, measured.facts), encoding="utf-8")
+        report.write_text(measured_page(rows, measured.model, measured.facts, measured.host_cpus), encoding="utf-8")
     _print(told, chosen, output)
     if chosen is not None and chosen.seating is None:
         raise typer.Exit(1)
@@ -90,20 +91,20 @@ def _asked(deadline: str | None) -> tuple[int, float] | None:
 
 
 def _told(
-    found: Any, model: Any, name: str, asked: tuple[int, float] | None, least_speed: float | None
+    found: Any, measured: "Measured", name: str, asked: tuple[int, float] | None, least_speed: float | None
 ) -> "tuple[list[Answer], tuple[Verdict, ...]]":
     from gpuloom.measure import recommend as answers
     from gpuloom.measure.verdicts import verdicts
 
     if least_speed is not None and not 0 < least_speed < float("inf"):
         raise InputError(f"--least-speed is {least_speed:g}: expected steps a second above 0")
-    known: list[Option] = answers.options(found, model, name)
+    known: list[Option] = answers.options(found, measured.model, name)
     told = list(answers.recommend(known))
     if asked is not None:
         told.append(answers.by_deadline(known, *asked))
     if least_speed is not None:
         told.append(answers.least_speed(known, least_speed))
-    return told, verdicts(found, model, name)
+    return told, verdicts(found, measured.model, name, measured.host_cpus)
 
 
 def _set(found: Any, model: Any, names: list[str], together: str, devices: int, worst: bool) -> "SetAnswer":

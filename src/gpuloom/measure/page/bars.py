@@ -1,6 +1,9 @@
-"""Bars with their 90 % intervals, one line each, on a common scale from 0. Knows numbers and words, not their sense."""
+"""Bars with their 90 % intervals on a common scale, each below its name. Knows numbers and words, not their sense.
 
-from collections.abc import Sequence
+The name stands to the left and the figure to the right, so that nothing collides in a picture as narrow as a phone.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuloom.measure.figures import Interval
@@ -8,8 +11,10 @@ from gpuloom.pages.chart import drawing, label, rect, upright
 from gpuloom.pages.html import Html, join
 from gpuloom.pages.words import number
 
-NAMES_PCT, VALUES_PCT = 26.0, 18.0
-LINE_REM, BAR_REM, WHISKER_REM = 1.7, 0.9, 0.16
+LINE_REM, NAME_REM, BAR_TOP_REM, BAR_REM, WHISKER_REM = 2.4, 1.25, 1.55, 0.75, 0.16
+EDGE_PCT = 2.5
+"""Left free on both sides."""
+ROOM_PCT = 100 - 2 * EDGE_PCT
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,42 +24,86 @@ class Bar:
     """None: there is nothing to draw; `note` says why."""
     style: str
     note: str = ""
+    room: float | None = None
+    """What the value could be at most, drawn behind it."""
 
 
 def bars(about: str, unit: str, rows: Sequence[Bar], mark: float | None = None) -> Html:
-    """`mark` is a value to compare with, as an upright line."""
+    """From 0. `mark` is a value to compare with, as an upright line."""
     ends = [end for row in rows if row.value for end in (row.value.value, row.value.high) if end is not None]
-    most = max([*ends, mark or 0.0], default=0.0)
+    most = max([*ends, *(row.room for row in rows if row.room), mark or 0.0], default=0.0)
     if not rows or most <= 0:
         return Html("")
-    room_pct = 100 - NAMES_PCT - VALUES_PCT
-    parts = [_bar(row, at * LINE_REM, most, room_pct, unit) for at, row in enumerate(rows)]
-    height_rem = len(rows) * LINE_REM + 0.4
-    if mark is not None:
-        parts.insert(0, upright(NAMES_PCT + room_pct * mark / most, 0, height_rem))
-    return drawing(f"{about}: {'; '.join(_words(row, unit) for row in rows)}", height_rem, [join(*parts)])
+    marks = [] if mark is None else [mark]
+    words = [_words(row, unit) for row in rows]
+    told = ["" if row.value is None else f"{number(row.value.value)} {unit}" for row in rows]
+    return _drawn(about, rows, words, told, marks, 0.0, most)
 
 
-def _bar(row: Bar, top_rem: float, most: float, room_pct: float, unit: str) -> Html:
-    base_rem = top_rem + 1.15
-    drawn = [label(row.name, NAMES_PCT, base_rem, end=True)]
-    value = row.value
-    if value is None:
-        return join(*drawn, label(row.note or "not known", NAMES_PCT, base_rem))
-    right_pct = NAMES_PCT + room_pct * value.value / most
-    drawn.append(rect(row.style, NAMES_PCT, right_pct - NAMES_PCT, top_rem + 0.35, BAR_REM, about=_words(row, unit)))
-    if value.low is not None and value.high is not None:
-        low_pct, high_pct = (NAMES_PCT + room_pct * end / most for end in (value.low, value.high))
-        middle_rem = top_rem + 0.35 + (BAR_REM - WHISKER_REM) / 2
-        drawn.append(rect("host", low_pct, high_pct - low_pct, middle_rem, WHISKER_REM))
-        right_pct = max(right_pct, high_pct)
-    return join(*drawn, label(f"{number(value.value)} {unit}", right_pct, base_rem))
+def differences(about: str, rows: Sequence[Bar], margin_pct: float) -> Html:
+    """Per cent to either side of none; within the margin, between two lines, it counts as none."""
+    if not rows:
+        return Html("")
+    ends = [end for row in rows if row.value for end in (row.value.value, row.value.low, row.value.high) if end]
+    reach = max([*map(abs, ends), 2 * margin_pct])
+    told = ["" if row.value is None else signed(row.value.value) for row in rows]
+    words = [f"{row.name}: {one}{_span(row.value, signed)}" for row, one in zip(rows, told, strict=True)]
+    return _drawn(about, rows, words, told, [-margin_pct, 0.0, margin_pct], -reach, reach)
+
+
+def signed(per_cent: float) -> str:
+    return f"{round(per_cent, 1) + 0.0:+.1f} %".replace("-", "−")
+
+
+def _drawn(
+    about: str,
+    rows: Sequence[Bar],
+    words: Sequence[str],
+    told: Sequence[str],
+    marks: Sequence[float],
+    least: float,
+    most: float,
+) -> Html:
+    def place_pct(value: float) -> float:
+        return EDGE_PCT + ROOM_PCT * (value - least) / (most - least)
+
+    height_rem = len(rows) * LINE_REM + 0.5
+    parts = [upright(place_pct(mark), 0.5, height_rem) for mark in marks]
+    for at, row in enumerate(rows):
+        top_rem = at * LINE_REM
+        note = f" ({row.note})" if row.note else ""
+        parts.append(label(f"{row.name}{note}", EDGE_PCT, top_rem + NAME_REM))
+        parts.append(label(told[at], 100 - EDGE_PCT, top_rem + NAME_REM, end=True))
+        if row.room is not None:
+            parts.append(_between(("lane", words[at]), place_pct(0.0), place_pct(row.room), top_rem + BAR_TOP_REM))
+        if row.value is not None:
+            drawn = (row.style, words[at])
+            parts.append(_between(drawn, place_pct(0.0), place_pct(row.value.value), top_rem + BAR_TOP_REM))
+            parts.append(_whisker(row.value, place_pct, top_rem))
+    return drawing(f"{about}: {'; '.join(words)}", height_rem, [join(*parts)])
+
+
+def _between(drawn: tuple[str, str], one_pct: float, other_pct: float, top_rem: float) -> Html:
+    style, words = drawn
+    return rect(style, min(one_pct, other_pct), abs(other_pct - one_pct), top_rem, BAR_REM, about=words)
+
+
+def _whisker(value: Interval, place_pct: Callable[[float], float], top_rem: float) -> Html:
+    if value.low is None or value.high is None:
+        return Html("")
+    low_pct, high_pct = place_pct(value.low), place_pct(value.high)
+    return rect("host", low_pct, high_pct - low_pct, top_rem + BAR_TOP_REM + (BAR_REM - WHISKER_REM) / 2, WHISKER_REM)
 
 
 def _words(row: Bar, unit: str) -> str:
     if row.value is None:
         return f"{row.name}: {row.note or 'not known'}"
-    span = ""
-    if row.value.low is not None and row.value.high is not None:
-        span = f" ({number(row.value.low)} to {number(row.value.high)})"
-    return f"{row.name}: {number(row.value.value)} {unit}{span}" + (f", {row.note}" if row.note else "")
+    of = "" if row.room is None else f" of {number(row.room)} {unit}"
+    said = f"{row.name}: {number(row.value.value)} {unit}{of}{_span(row.value, number)}"
+    return said + (f", {row.note}" if row.note else "")
+
+
+def _span(value: Interval | None, word: Callable[[float], str]) -> str:
+    if value is None or value.low is None or value.high is None:
+        return ""
+    return f" ({word(value.low)} to {word(value.high)})"

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 
 from gpuloom.gpus.model import GpuModel
 from gpuloom.measure.figures import Figure, Interval, alone, figures, in_parallel
-from gpuloom.measure.page.bars import Bar, bars
+from gpuloom.measure.page.bars import Bar, bars, differences
 from gpuloom.measure.recommend import Answer, Option, options, recommend
 from gpuloom.measure.results import Copy, Outcome
-from gpuloom.measure.verdicts import part_of, verdicts, whole
+from gpuloom.measure.verdicts import SAME_PCT, part_of, verdicts, whole
 from gpuloom.pages import page as pages
 from gpuloom.pages.cards import Card, cards
-from gpuloom.pages.chart import colour
+from gpuloom.pages.chart import colour, legend
 from gpuloom.pages.html import Html, tag
 from gpuloom.pages.table import Column, number_column, table
 from gpuloom.pages.words import number
@@ -25,14 +25,18 @@ COLUMNS = (
     number_column("CPU", "s/s"), number_column("energy", "J/step"), Column("outcome", style="prose"),
 )  # fmt: skip
 ONE, SEVERAL = colour(0), colour(1)
+KINDS = ((ONE, "one copy"), (SEVERAL, "several at once"), ("host", "90 % interval"))
 
 
-def measured_page(rows: Iterable[Copy], model: GpuModel, facts: Sequence[str] = ()) -> str:
-    """`facts` go below the title: device, driver, command, day."""
+def measured_page(
+    rows: Iterable[Copy], model: GpuModel, facts: Sequence[str] = (), host_cpus: int | None = None
+) -> str:
+    """`facts` go below the title: device, driver, command, day. `host_cpus`: that the host has beside its device."""
     found = figures(rows)
     workloads = list(dict.fromkeys(figure.seat.workload for figure in found))
     shown = workloads[:MOST_WORKLOADS]
-    parts = [part for at, name in enumerate(shown) for part in _workload(at, name, found, model, len(workloads) > 1)]
+    several = len(workloads) > 1
+    parts = [p for at, name in enumerate(shown) for p in _workload(at, name, found, model, host_cpus, several)]
     if len(workloads) > MOST_WORKLOADS:
         parts.append(pages.notice(f"Only the first {MOST_WORKLOADS} of {len(workloads):,} workloads are shown."))
     named = workloads[0] if len(workloads) == 1 else f"{len(workloads):,} workloads"
@@ -42,30 +46,41 @@ def measured_page(rows: Iterable[Copy], model: GpuModel, facts: Sequence[str] = 
         "Intervals are 90 %, by Student's t over repetitions: steps of one run share its luck and count once. Verdicts "
         "rest on step times. What was predicted says so.",
     )
-    return pages.page(title, "measured", facts, *parts, _table(found), closing=closing)
+    return pages.page(title, "measured", facts, *parts, _table(found, workloads, model), closing=closing)
 
 
-def _workload(at: int, name: str, found: Sequence[Figure], model: GpuModel, several: bool) -> list[Html]:
+def _workload(
+    at: int, name: str, found: Sequence[Figure], model: GpuModel, host_cpus: int | None, several: bool
+) -> list[Html]:
     known = options(found, model, name)
     prefix = f"{name}: " if several else ""
-    pictures = [
-        ("throughput", "Throughput against slice", "all copies together; one copy, and the device full", _rates(known)),
-        ("speedup", "Speed-up of parallel copies", "against one copy with all of it", _gains(found, name, model)),
-        ("interference", "Interference", "a step in parallel against alone, 1 is none", _interference(found, name)),
-        ("memory", "Memory fit", "the most that a copy used, where it ran", _memory(found, name, model)),
-        ("energy", "Energy", "of the whole device a step of anybody", _energy(found, name)),
-    ]
-    drawn = [
-        pages.section(f"{key}-{at}", prefix + title, pages.wide(title, picture), note=note)
-        for key, title, note, picture in pictures
-        if picture
-    ]
     answers = recommend(known)
-    sentences = [f"{verdict.about}: {verdict.says}" for verdict in verdicts(found, model, name)]
+    sentences = [f"{verdict.about}: {verdict.says}" for verdict in verdicts(found, model, name, host_cpus)]
     return [
         pages.section(f"answers-{at}", prefix + "What to choose", _cards(answers), _listed(a.says for a in answers)),
         pages.section(f"verdicts-{at}", prefix + "What it is like", _listed(sentences)),
-        *drawn,
+        tag("div", *_pictures(at, prefix, name, found, known, model), class_="sides"),
+    ]
+
+
+def _pictures(
+    at: int, prefix: str, name: str, found: Sequence[Figure], known: Sequence[Option], model: GpuModel
+) -> list[Html]:
+    margin = f"of steps in parallel; within ±{SAME_PCT:g} % of alone is none"
+    pictures = [
+        ("throughput", "Throughput against slice", "of all copies together", _rates(known)),
+        ("speedup", "Speed-up of parallel copies", "the line: one copy with all of it", _gains(found, name, model)),
+        ("interference", "Interference", margin, _interference(found, name, model)),
+        ("memory", "Memory fit", "the most that a copy used, of what is there", _memory(found, name, model)),
+        ("energy", "Energy", "of the whole device, a step of anybody", _energy(found, name)),
+    ]
+    key_to_all = {"throughput": tag("div", legend("Colours", KINDS), class_="below")}
+    return [
+        pages.section(
+            f"{key}-{at}", prefix + title, tag("div", picture, class_="panel"), key_to_all.get(key, Html("")), note=note
+        )
+        for key, title, note, picture in pictures
+        if picture
     ]
 
 
@@ -97,34 +112,45 @@ def _gains(found: Sequence[Figure], name: str, model: GpuModel) -> Html:
     if base is None or base.rate is None:
         return Html("")
     rate = base.rate
-    rows = [Bar(f.arrangement, f.rate.minus(rate).interval, SEVERAL) for f in in_parallel(found, name) if f.rate]
+    rows = [Bar(f.arrangement, f.rate.minus(rate).interval, SEVERAL) for f in _parallel(found, name, model) if f.rate]
     return bars("Work of all copies", "x", rows[:MOST_LINES], mark=1.0)
 
 
-def _interference(found: Sequence[Figure], name: str) -> Html:
+def _interference(found: Sequence[Figure], name: str, model: GpuModel) -> Html:
     solo = alone(found, name)
     rows = [
-        Bar(figure.arrangement, figure.step.minus(step).interval, SEVERAL)
-        for figure in in_parallel(found, name)
+        Bar(figure.arrangement, _per_cent(figure.step.minus(step).interval), SEVERAL)
+        for figure in _parallel(found, name, model)
         if figure.step and figure.seat.place in solo and (step := solo[figure.seat.place].step)
     ]
-    return bars("Step time in parallel against alone", "x", rows[:MOST_LINES], mark=1.0)
+    return differences("Step time in parallel against alone", rows[:MOST_LINES], SAME_PCT)
+
+
+def _parallel(found: Sequence[Figure], name: str, model: GpuModel) -> list[Figure]:
+    """Small slices first."""
+    return sorted(in_parallel(found, name), key=lambda figure: (part_of(figure, model), figure.arrangement))
+
+
+def _per_cent(ratio: Interval) -> Interval:
+    low, high = (None if end is None else (end - 1) * 100 for end in (ratio.low, ratio.high))
+    return Interval((ratio.value - 1) * 100, low, high)
 
 
 def _memory(found: Sequence[Figure], name: str, model: GpuModel) -> Html:
-    def bar(figure: Figure) -> Bar:
-        peak = figure.mem_peak_mib
-        value = None if peak is None or figure.step is None else Interval(peak)
-        note = _outcome(figure) if figure.step is None else "ran; memory not known"
-        return Bar(figure.seat.place, value, ONE, "" if value else note)
-
+    """Of every place in which one copy was tried: what there is, and what of that it used."""
     by_part = sorted(alone(found, name).values(), key=lambda figure: part_of(figure, model))
-    rows = [bar(figure) for figure in by_part[:MOST_LINES]]
-    return bars("Memory", "MiB", rows) or _listed(_bar_words(rows))
+    whole_places = [figure for figure in by_part if figure.seat.share_pct >= 100]
+    return bars("Memory", "MiB", [_memory_bar(figure, model) for figure in whole_places[:MOST_LINES]])
 
 
-def _bar_words(rows: Sequence[Bar]) -> list[str]:
-    return [f"{row.name}: {row.note}" for row in rows]
+def _memory_bar(figure: Figure, model: GpuModel) -> Bar:
+    seat, peak = figure.seat, figure.mem_peak_mib
+    room = float(model.by_name[seat.profile].mem_mib if seat.profile else model.mem_mib)
+    if figure.step is None:
+        return Bar(seat.place, None, ONE, "out of memory" if figure.out_of_memory else "did not run", room)
+    if peak is None:
+        return Bar(seat.place, None, ONE, "ran, how much it used is not known", room)
+    return Bar(seat.place, Interval(peak), ONE, room=room)
 
 
 def _energy(found: Sequence[Figure], name: str) -> Html:
@@ -133,8 +159,11 @@ def _energy(found: Sequence[Figure], name: str) -> Html:
     return bars("Energy a step", "J", rows[:MOST_LINES])
 
 
-def _table(found: Sequence[Figure]) -> Html:
-    rows = [_row(figure) for figure in found[: MOST_LINES * MOST_WORKLOADS]]
+def _table(found: Sequence[Figure], workloads: Sequence[str], model: GpuModel) -> Html:
+    def small_first(figure: Figure) -> tuple[float, ...]:
+        return workloads.index(figure.seat.workload), part_of(figure, model), figure.copies
+
+    rows = [_row(figure) for figure in sorted(found, key=small_first)[: MOST_LINES * MOST_WORKLOADS]]
     return pages.section("table", "All figures", table("What was measured", COLUMNS, rows)) if rows else Html("")
 
 
