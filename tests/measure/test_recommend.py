@@ -12,15 +12,14 @@ from gpuloom.measure.explore.belief import Belief
 from gpuloom.measure.explore.places import slices_of
 from gpuloom.measure.explore.prior import learn
 from gpuloom.measure.figures import figures
+from gpuloom.measure.options import Option, options
 from gpuloom.measure.recommend import (
-    Option,
     by_deadline,
     least_energy,
     least_speed,
     mig_mps_or_neither,
     most_work,
     one_copy,
-    options,
     recommend,
 )  # fmt: skip
 from gpuloom.measure.verdicts import Verdict, verdicts

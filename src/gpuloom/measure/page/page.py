@@ -3,12 +3,16 @@
 Pure: from rows to text; the same rows give the same bytes. Names and what programs said are text, never markup.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuloom.gpus.model import GpuModel
+from gpuloom.measure.arrangement import Seat
+from gpuloom.measure.explore.advise import believed_of
+from gpuloom.measure.explore.belief import Belief
 from gpuloom.measure.figures import Figure, Interval, alone, figures, in_parallel
+from gpuloom.measure.options import Option, options
 from gpuloom.measure.page.bars import Bar, bars
-from gpuloom.measure.recommend import Answer, Option, options, recommend
+from gpuloom.measure.recommend import Answer, recommend
 from gpuloom.measure.results import Copy, Outcome
 from gpuloom.measure.verdicts import part_of, verdicts, whole
 from gpuloom.pages import page as pages
@@ -27,12 +31,18 @@ COLUMNS = (
 ONE, SEVERAL = colour(0), colour(1)
 
 
-def measured_page(rows: Iterable[Copy], model: GpuModel, facts: Sequence[str] = ()) -> str:
-    """`facts` go below the title: device, driver, command, day."""
+def measured_page(
+    rows: Iterable[Copy], model: GpuModel, facts: Sequence[str] = (), places: Mapping[str, Sequence[Seat]] | None = None
+) -> str:
+    """`facts` go below the title: device, driver, command, day. `places`: of workloads that were not run in all."""
     found = figures(rows)
+    beliefs = believed_of(found, model, places or {})
     workloads = list(dict.fromkeys(figure.seat.workload for figure in found))
     shown = workloads[:MOST_WORKLOADS]
-    parts = [part for at, name in enumerate(shown) for part in _workload(at, name, found, model, len(workloads) > 1)]
+    several = len(workloads) > 1
+    parts = [
+        part for at, name in enumerate(shown) for part in _workload(at, name, found, model, several, beliefs.get(name))
+    ]
     if len(workloads) > MOST_WORKLOADS:
         parts.append(pages.notice(f"Only the first {MOST_WORKLOADS} of {len(workloads):,} workloads are shown."))
     named = workloads[0] if len(workloads) == 1 else f"{len(workloads):,} workloads"
@@ -45,8 +55,10 @@ def measured_page(rows: Iterable[Copy], model: GpuModel, facts: Sequence[str] = 
     return pages.page(title, "measured", facts, *parts, _table(found), closing=closing)
 
 
-def _workload(at: int, name: str, found: Sequence[Figure], model: GpuModel, several: bool) -> list[Html]:
-    known = options(found, model, name)
+def _workload(
+    at: int, name: str, found: Sequence[Figure], model: GpuModel, several: bool, belief: Belief | None
+) -> list[Html]:
+    known = options(found, model, name, belief)
     prefix = f"{name}: " if several else ""
     pictures = [
         ("throughput", "Throughput against slice", "all copies together; one copy, and the device full", _rates(known)),
@@ -60,7 +72,7 @@ def _workload(at: int, name: str, found: Sequence[Figure], model: GpuModel, seve
         for key, title, note, picture in pictures
         if picture
     ]
-    answers = recommend(known)
+    answers = recommend(known, belief)
     sentences = [f"{verdict.about}: {verdict.says}" for verdict in verdicts(found, model, name)]
     return [
         pages.section(f"answers-{at}", prefix + "What to choose", _cards(answers), _listed(a.says for a in answers)),
