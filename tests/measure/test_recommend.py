@@ -1,6 +1,6 @@
 """Answers: on the measured A100 speeds with noise they are what the data says; and small cases by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import exp, inf
 from pathlib import Path
 
@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 from gpuloom.measure.arrangement import Way
+from gpuloom.measure.explore.advise import believed
 from gpuloom.measure.explore.belief import Belief
+from gpuloom.measure.explore.goals import Goal, MostWork, OneCopy
+from gpuloom.measure.explore.next_run import choice
 from gpuloom.measure.explore.places import slices_of
 from gpuloom.measure.explore.prior import learn
 from gpuloom.measure.figures import figures
 from gpuloom.measure.options import Option, options
 from gpuloom.measure.recommend import (
+    Answer,
     by_deadline,
     least_energy,
     least_speed,
@@ -170,3 +174,22 @@ def test_a_belief_fills_what_was_not_run() -> None:
     assert known["1g.5gb"].measured
     assert not known["2g.10gb"].measured
     assert known["7g.40gb"].step.mean < known["2g.10gb"].step.mean < known["1g.5gb"].step.mean
+
+
+@pytest.mark.parametrize(("goal", "answer"), [(OneCopy(), one_copy), (MostWork(), most_work)], ids=["one", "most"])
+def test_what_is_said_after_two_runs_is_what_the_explorer_would_choose(
+    goal: Goal, answer: Callable[..., Answer]
+) -> None:
+    """Of all known workloads: what the answer is expected to cost is what the explorer's choice is."""
+    dice = np.random.default_rng(8)
+    for name, workload in load_figures().workloads.items():
+        true_ms = {profile: workload.batch_s * 1e3 / speed for profile, speed in workload.speeds.items()}
+        every = campaign(name, true_ms, 1, dice)
+        found = figures([row for row in every if row.copies == 1 and row.seat.profile in ("2g.10gb", "7g.40gb")])
+        belief = believed(found, MODEL, name)
+        said = answer(options(found, MODEL, name, belief), belief=belief)
+        assert said.choice is not None
+        names = [place.name for place in belief.places]
+        doubts = np.array([0.0 if at in belief.ran else goal.doubt_pct for at in range(len(names))])
+        costs = goal.costs(belief.places, belief.draws(4096)).mean(axis=0) + doubts
+        assert costs[names.index(said.choice.place)] <= costs[choice(belief, goal)] + 100 * TIE, said.says

@@ -35,7 +35,7 @@ def read_measured(folder: Path) -> Measured:
     try:
         model, device = model_from(told["model"]), told["device"]
         facts = (f"{device['product']} ({device['model']})", f"driver {device['driver'] or 'unknown'}")
-        places = _places(told.get("explored") or {"places": [], "not_run": []})
+        places = places_told(told.get("explored") or {"places": [], "not_run": []})
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{folder / METADATA}: does not tell the device; expected what gpuloom measure wrote"
@@ -43,7 +43,8 @@ def read_measured(folder: Path) -> Measured:
     return Measured(tuple(rows), model, facts, places)
 
 
-def _places(explored: Mapping[str, Any]) -> dict[str, tuple[Seat, ...]]:
+def places_told(explored: Mapping[str, Any]) -> dict[str, tuple[Seat, ...]]:
+    """Of each workload that was not run in all of its places: all of them."""
     there, not_run = (
         [Seat(str(one["workload"]), one["profile"], float(one["share_pct"])) for one in explored[name]]
         for name in ("places", "not_run")

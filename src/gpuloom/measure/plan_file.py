@@ -147,7 +147,7 @@ def read_plan(path: Path) -> tuple[Plan, FileOwner]:
         for field in ("repeat", "most", "within"):
             if field in plan.model_fields_set:
                 raise InputError(f"{document.where(field)} is given, and for: with it every place is run once at most")
-    return checked(made, document.where("most")), owner
+    return checked(made, document.where("most"), document.where("for")), owner
 
 
 def exploring(wanted: Wanted | None, runs: Effort | None, has_budget: bool, where: str) -> Exploring | None:
@@ -160,27 +160,29 @@ def exploring(wanted: Wanted | None, runs: Effort | None, has_budget: bool, wher
     return Exploring(wanted, pct, count)
 
 
-def checked(plan: Plan, where: str) -> Plan:
-    """`where`: how the most repetitions are called there."""
+def checked(plan: Plan, where: str, goal: str) -> Plan:
+    """`where`: how the most repetitions are called there, `goal`: what they are run for."""
     if plan.repeats.most < plan.repeats.least:
         raise InputError(f"{where} is {plan.repeats.most}, but must be {plan.repeats.least} or more, as repeat is")
     if plan.exploring is not None:
-        _check_exploring(plan, plan.exploring.wanted)
+        _check_exploring(plan, plan.exploring.wanted, goal)
     return replace(plan, profiles=None if plan.profiles is None else tuple(dict.fromkeys(plan.profiles)))
 
 
-def _check_exploring(plan: Plan, wanted: Wanted) -> None:
+def _check_exploring(plan: Plan, wanted: Wanted, where: str) -> None:
     """One copy is run in each place, so only ways with single copies go with it."""
     of_many = wanted.aim in (Aim.MOST_WORK, Aim.SET)  # nobody can say from one copy how several slow each other down
     accepted = (Ways.ALONE,) if of_many else (Ways.ALONE, Ways.SHARES)
     odd = [way for way in plan.ways if way not in accepted]
     if odd or plan.layouts:
         what = f"ways has {odd[0]}" if odd else "there are layouts"
-        raise InputError(f"for {wanted.words}: {what}, but the only ways that go with it are {', '.join(accepted)}")
+        raise InputError(f"{where} {wanted.words}: {what}, but the only ways that go with it are {', '.join(accepted)}")
     names = [workload.name for workload in plan.workloads]
     stranger = next((name for name in wanted.together if name not in names), None)
     if stranger is not None:
-        raise InputError(f"for {wanted.words}: {stranger!r} is no workload of the plan; accepted: {', '.join(names)}")
+        raise InputError(
+            f"{where} {wanted.words}: {stranger!r} is no workload of the plan; accepted: {', '.join(names)}"
+        )
 
 
 def _workload(document: Document, at: int, entry: WorkloadEntry) -> Workload:

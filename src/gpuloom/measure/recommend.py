@@ -46,15 +46,15 @@ class Answer:
 
 
 def one_copy(all_options: Sequence[Option], belief: Belief | None = None) -> Answer:
-    """The smallest slice within 5 % of the fastest. Where it cannot be told whether one is, what is expected to cost
-    least: a little speed, or a larger part of the device for nothing."""
+    """The smallest slice within 5 % of the fastest. With a belief, what is expected to cost least by that measure: a
+    little speed that it lacks, or a part of the device that it wastes."""
     single = [option for option in all_options if option.copies == 1]
     if not single:
         return _nothing("one copy", "ms a step")
     ms = np.exp(step_draws(single, belief))
     near = ms <= ms.min(axis=1, keepdims=True) / NEAR
     middle = [option.step.mean if option.fits >= 0.5 else inf for option in single]
-    chosen = OneCopy().choose(single, ms)
+    chosen = _smallest_near(single, middle) if belief is None else OneCopy().choose(single, ms)
     unclear = [at for at in range(len(single)) if 0.05 < near[:, at].mean() < 0.95]
     fastest = single[int(np.argmin(middle))]
     smaller = [at for at in range(len(single)) if single[at].part < single[chosen].part]
@@ -69,15 +69,19 @@ def one_copy(all_options: Sequence[Option], belief: Belief | None = None) -> Ans
     return _answer("one copy", option, single, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
 
 
+def _smallest_near(single: Sequence[Option], middle: Sequence[float]) -> int:
+    near = [at for at, mean in enumerate(middle) if mean <= min(middle) - log(NEAR)] or [int(np.argmin(middle))]
+    return min(near, key=lambda at: (single[at].part, middle[at]))
+
+
 def most_work(all_options: Sequence[Option], goal: str = "most work an hour", belief: Belief | None = None) -> Answer:
     """Over all arrangements, everybody's steps together. What nobody ran has to be much better."""
     if not all_options:
         return _nothing(goal, "steps/s")
     draws = rate_draws(all_options, belief)
-    doubt = log(1 - DOUBT_PCT / 100)
-    means = [o.rate.mean + (-inf if o.fits < 0.5 else 0.0 if o.tried else doubt) for o in all_options]
-    best, chosen, ties, sure = _with_ties(all_options, means, draws)
-    reason = _lead(all_options, means, best, "the work")
+    worth = [option.rate.mean for option in all_options] if belief is None else _expected(all_options, draws)
+    best, chosen, ties, sure = _with_ties(all_options, worth, draws)
+    reason = _lead(all_options, best, "the work")
     return _answer(
         goal, all_options[chosen], all_options, "steps/s", lambda o: o.rate, sure, ties, reason, small_is_good=False
     )
@@ -161,26 +165,35 @@ def _way_word(option: Option) -> str:
 
 
 def _with_ties(
-    all_options: Sequence[Option], means: Sequence[float], draws: Floats
+    all_options: Sequence[Option], worth: Sequence[float], draws: Floats
 ) -> tuple[int, int, tuple[str, ...], float]:
-    """The best by its figure; the smallest of those that are as good; their names; the chance that the choice is."""
-    best = max(range(len(means)), key=means.__getitem__)
-    close = [at for at, mean in enumerate(means) if mean >= means[best] + log(1 - TIE)]
+    """The best by its worth (a log); the smallest of those as good; their names; the chance that the choice is."""
+    best = max(range(len(worth)), key=worth.__getitem__)
+    close = [at for at, value in enumerate(worth) if value >= worth[best] + log(1 - TIE)]
     chosen = min(close, key=lambda at: (all_options[at].part, all_options[at].copies))
     as_good = (draws >= draws[:, [best]] + log(1 - TIE)).mean(axis=0)
-    unclear = [at for at in range(len(means)) if as_good[at] > (1 - LEVEL) / 2]
+    unclear = [at for at in range(len(worth)) if as_good[at] > (1 - LEVEL) / 2]
     ties = tuple(all_options[at].name for at in sorted({*close, *unclear}) if at != chosen)
     sure = float((draws[:, chosen] >= draws.max(axis=1) + log(1 - TIE)).mean())
     return best, chosen, ties, sure
 
 
-def _lead(all_options: Sequence[Option], means: Sequence[float], best: int, what: str) -> str:
+def _expected(all_options: Sequence[Option], draws: Floats) -> list[float]:
+    """Log of the part of the best one's work that each is expected to do, as the explorer counts."""
+    best = np.maximum(draws.max(axis=1, keepdims=True), -1e300)
+    doubts = np.array([0.0 if option.tried else DOUBT_PCT / 100 for option in all_options])
+    parts = np.maximum(np.exp(draws - best).mean(axis=0) - doubts, 1e-9)
+    return list(np.log(parts))
+
+
+def _lead(all_options: Sequence[Option], best: int, what: str) -> str:
     """How far the best is ahead of one copy on the largest part."""
     single = [at for at, option in enumerate(all_options) if option.copies == 1]
     if not single or all_options[best].copies == 1:
         return "no division of the device does more"
-    largest = max(single, key=lambda at: all_options[at].part)
-    return f"{exp(means[best] - means[largest]):.2f}x {what} of one copy on {all_options[largest].name}"
+    largest = max((all_options[at] for at in single), key=lambda option: option.part)
+    gain = exp(all_options[best].rate.mean - largest.rate.mean)
+    return f"{gain:.2f}x {what} of one copy on {largest.name}"
 
 
 def _answer(

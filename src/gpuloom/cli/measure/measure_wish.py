@@ -103,7 +103,7 @@ def _changed(plan: Plan, options: Options) -> Plan:
         budget_s=_time(options.budget, "--budget") or plan.budget_s,
         exploring=wanted,
     )
-    return checked(changed, "--most")
+    return checked(changed, "--most", "--for")
 
 
 def _exploring(plan: Plan, options: Options) -> Exploring | None:

@@ -20,8 +20,9 @@ from gpuloom.perf.arrays import Floats
 DRAWS, OUTCOMES = 128, 16
 MISFIT = 0.6
 """What running out of memory in its seat costs beyond the work that is not done, in workloads on a whole device: who
-does not fit has to be seated anew, and how much a stranger needs is known least of all. Chosen on other draws of sets
-than those that the benchmark reports."""
+does not fit has to be seated anew, and how much a stranger needs is known least of all."""
+WHILE_RUNNING = 0.3
+"""The same while there are runs to come, which may still tell. Both chosen on draws of sets that are not reported."""
 
 
 def relative_speeds(belief: Belief) -> Floats:
@@ -32,10 +33,10 @@ def relative_speeds(belief: Belief) -> Floats:
     return speeds
 
 
-def cautious_speeds(belief: Belief) -> Floats:
+def cautious_speeds(belief: Belief, misfit: float = MISFIT) -> Floats:
     """The same, less where it may not fit: what to seat by."""
     lacks = np.array([1 - belief.chance_to_fit(at) for at in range(len(belief.places))])
-    speeds: Floats = relative_speeds(belief) - MISFIT * lacks
+    speeds: Floats = relative_speeds(belief) - misfit * lacks
     return speeds
 
 
@@ -51,11 +52,12 @@ class Thought:
 def think(belief: Belief, among: Sequence[int]) -> Thought:
     """Two runs together are thought through of those who have had one: the first is made anyway."""
     runs = 2 if belief.ran else 1
-    thought = Thought(relative_speeds(belief))
+    thought = Thought(cautious_speeds(belief, WHILE_RUNNING))
     drawn = belief.draws(OUTCOMES)
     for count in range(1, runs + 1):
         for places in combinations(among, count):
-            rows = [relative_speeds(_after(belief, places, outcome[list(places)])) for outcome in drawn]
+            then = [_after(belief, places, outcome[list(places)]) for outcome in drawn]
+            rows = [cautious_speeds(belief, WHILE_RUNNING) for belief in then]
             thought.after[places] = np.array(rows)
     return thought
 
