@@ -12,9 +12,9 @@ much to spare, a slice may be within 5 % of the fastest with so much less). The 
 from its own family of models. Its constants were chosen on the families of TUNING_HALF (`--choose` repeats that);
 figures are given for these, for the others, and for all.
 
-Seeds of sets. 1 to 10: constants were tried on them. 101 to 120: reported once, seen before a constant was added. 201 to
-300: chosen beforehand, and seen once, with the rule as it was then. How to plan was then tried on sets of the families
-of TUNING_HALF alone, drawn otherwise. 301 to 400: chosen beforehand for the rule as it is, and seen once.
+Seeds of sets. 1 to 10: constants were tried on them. 101 to 120: reported before, seen before a constant was added.
+201 to 300: chosen beforehand, and seen once, with the rule as it was then. How to plan was then tried on sets of the
+families of TUNING_HALF alone, drawn otherwise. 301 to 400: chosen beforehand for the rule as it is, and seen once.
 """
 
 import os

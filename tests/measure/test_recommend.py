@@ -33,12 +33,16 @@ from tests.measure.rows import COPIES, MODEL, PROFILES, campaign, copies_on, run
 
 REPETITIONS = 30
 TIE = 0.02
+OFF = 0.015
+"""So far off a mean of so many runs may be, with 3 % of noise in each."""
 
 
 def test_the_best_slice_of_every_measured_workload(data_dir: Path) -> None:
     """Three per cent of noise in every run. What the data says is computed here, from the true times alone."""
-    dice, clear = np.random.default_rng(15), 0
-    for name, workload in figures_from_csv(data_dir / "miso" / "mig_batch_latency.csv").workloads.items():
+    dice, clear, ties, out_of_memory = np.random.default_rng(15), 0, 0, 0
+    workloads = figures_from_csv(data_dir / "miso" / "mig_batch_latency.csv").workloads
+    assert len(workloads) == 32
+    for name, workload in workloads.items():
         true_ms = {profile: workload.batch_s * 1e3 / speed for profile, speed in workload.speeds.items()}
         found = figures(campaign(name, true_ms, REPETITIONS, dice))
         known = options(found, MODEL, name)
@@ -48,14 +52,15 @@ def test_the_best_slice_of_every_measured_workload(data_dir: Path) -> None:
         work = most_work(known)
         assert work.choice is not None
         as_good = {profile for profile in order if rates[profile] >= rates[order[0]] * (1 - TIE)}
-        if len(as_good) == 1:
-            clear += 1
-            assert work.choice.place == order[0], (name, work.says)
-            assert work.choice.copies == COPIES[order[0]]
-        else:
-            told = {work.choice.name, *work.ties}
-            assert any(profile in text for profile in as_good for text in told), (name, work.says)
-            assert work.ties, name
+        perhaps = {profile for profile in order if rates[profile] >= rates[order[0]] * (1 - TIE - OFF)}
+        told = {text.split(" x ")[-1] for text in (work.choice.name, *work.ties)}
+        assert as_good <= told, (name, work.says)
+        assert work.choice.place in perhaps, (name, work.says)
+        assert work.choice.copies == COPIES[work.choice.place]
+        if len(as_good) > 1:
+            ties += 1
+            assert "as good" in work.says
+        clear += len(perhaps) == 1
 
         fastest = min(true_ms.values())
         near = {profile: fastest / ms for profile, ms in true_ms.items()}
@@ -68,7 +73,8 @@ def test_the_best_slice_of_every_measured_workload(data_dir: Path) -> None:
         assert single.choice.place == smallest or smallest in single.ties, (name, single.says)
 
         _verdicts_are_the_datas(true_ms, verdicts(found, MODEL, name))
-    assert clear > 20
+        out_of_memory += len(true_ms) < len(PROFILES)
+    assert (clear, ties, out_of_memory) == (27, 2, 11)
 
 
 def _verdicts_are_the_datas(true_ms: dict[str, float], said: Sequence[Verdict]) -> None:
