@@ -57,7 +57,9 @@ class Bar:
         self._task = progress.add_task("", total=None)
 
     def begins(self, chosen: "Next", ahead: "Ahead") -> None:
-        description = f"{name_of(chosen)}{because(chosen)}; {left(ahead)}"
+        if chosen.why:  # above the bar, which has no room for it
+            self.say(f"run {chosen.number}: {name_of(chosen)}{because(chosen)}")
+        description = f"{name_of(chosen)}; {left(ahead)}"
         total = chosen.number + ahead.runs
         self._progress.update(self._task, description=description, completed=chosen.number, total=total)
 
