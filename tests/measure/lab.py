@@ -11,18 +11,20 @@ from tests.live.shop import PATIENCE_S, Shop, until
 from tests.standin.hardware import GPULOOM
 
 PROGRAM = Path(__file__).with_name("program.py")
-QUICK = ("--seconds", "3s", "--steps", "12", "--patience-s", "20s", "--grace-s", "3s", "--repeat", "1", "--most", "1")
+QUICK = ("--seconds", "3s", "--steps", "12", "--patience-s", "20s", "--grace-s", "3s")
+ONCE = ("--repeat", "1", "--most", "1")
 
 
-def program(oddity: str = "steady") -> list[str]:
-    return [sys.executable, str(PROGRAM), oddity]
+def program(oddity: str = "steady", *words: str) -> list[str]:
+    return [sys.executable, str(PROGRAM), oddity, *words]
 
 
 class Lab(Shop):
     def words(self, *words: str) -> list[str]:
         """As a user would type it; the command, if any, comes last, after `--`."""
         device = ["--device", self.device] if self.device else []
-        return [str(GPULOOM), "measure", "--state", str(self.state), *device, *QUICK, "--output", "json", *words]
+        quick = QUICK if "--for" in words else (*QUICK, *ONCE)  # with it nothing is repeated anyway
+        return [str(GPULOOM), "measure", "--state", str(self.state), *device, *quick, "--output", "json", *words]
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         return self.start_other(self.words(*words))

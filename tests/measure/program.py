@@ -5,6 +5,7 @@ On the stand-in it is seen as a user of its device, as a CUDA program would be.
 
 import ctypes
 import json
+import math
 import mmap
 import os
 import signal
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 from gpuloom.train import on_stop, report
 
@@ -143,6 +145,26 @@ def deaf() -> None:
     step(report)
 
 
+def measured(step_ms: dict[str, float], noise: float) -> None:
+    """As long a step as was measured there, times this run's luck. It tells the times that it keeps to, not those at
+    which a busy machine let it: so how fast it was does not depend on who else is there."""
+    place = os.environ["GPULOOM_PROFILE"]
+    if place not in step_ms:
+        sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+    luck = Random(f"{os.environ['GPULOOM_JOB']} {place}")
+    step_s, told = step_ms[place] / 1e3 * math.exp(luck.gauss(0.0, noise)), Path(os.environ["GPULOOM_PROGRESS"])
+    stop: list[bool] = []
+    on_stop(lambda: stop.append(True))
+    begun_s, done = time.monotonic(), 0
+    while not stop:
+        at_s = begun_s + done * step_s
+        time.sleep(max(at_s - time.monotonic(), 0.0))
+        draft = told.with_name("draft")
+        draft.write_text(json.dumps({"step": done, "at_unix_s": time.time(), "at_monotonic_s": at_s}) + "\n")
+        draft.replace(told)
+        done += 1
+
+
 def eat_memory() -> None:
     held = []
     report(0)
@@ -150,7 +172,7 @@ def eat_memory() -> None:
         held.append(mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE))
 
 
-def main(oddity: str) -> None:
+def main(oddity: str, *words: str) -> None:
     connection = occupy_the_device()
     ways: dict[str, Callable[[], None]] = {
         "steady": lambda: step(report),
@@ -170,10 +192,11 @@ def main(oddity: str) -> None:
         "flood": flood,
         "deaf": deaf,
         "eats memory": eat_memory,
+        "measured": lambda: measured(json.loads(words[0]), float(words[1])),
     }
     ways[oddity]()
     del connection
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -8,6 +8,7 @@ import yaml
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import MODELS
+from gpuloom.measure.explore.wanted import Exploring, read_wanted
 from gpuloom.measure.plan import Bounds, Plan, Repeats, Telling, Ways, Workload, arrangements
 from gpuloom.measure.plan_file import json_schema, read_plan
 
@@ -63,6 +64,14 @@ def test_all_of_it_is_read(tmp_path: Path) -> None:
     jsonschema.validate(yaml.safe_load(GOOD), json_schema())
 
 
+def test_a_plan_for_a_goal(tmp_path: Path) -> None:
+    text = "workloads: [{name: a, command: x}]\nfor: deadline 20000 in 3h\nruns: 40%\n"
+    plan, _ = read_plan(write(tmp_path, text))
+    assert (plan.ways, plan.exploring) == ((Ways.ALONE,), Exploring(read_wanted("deadline 20000 in 3h"), 40.0))
+    jsonschema.validate(yaml.safe_load(text), json_schema())
+    assert "for" in json_schema()["properties"]
+
+
 def test_the_study_is_27_arrangements_on_an_a100() -> None:
     plan, _ = read_plan(STUDY)
     assert len(arrangements(plan, MODELS["A100-40GB"])[0]) == 27
@@ -99,6 +108,13 @@ def test_the_study_is_27_arrangements_on_an_a100() -> None:
         ("workloads: [{name: a, command: x}]\nsteps: many", "steps is 'many', but must be a whole number"),
         ("workloads: [{name: a, command: x}]\nseconds: 0", "seconds is 0, but must be a time above 0"),
         ("workloads: [{name: a, command: x}]\nrepeat: 3\nmost: 2", "line 3, most is 2, but must be 3 or more"),
+        ("workloads: [{name: a, command: x}]\nfor: speed", "line 2, for is 'speed', but must be one-copy, most-work"),
+        ("workloads: [{name: a, command: x}]\nfro: one-copy", "fro is not a known field (did you mean 'for'?)"),
+        ("workloads: [{name: a, command: x}]\nruns: 2", "line 2, runs is given, but not what for"),
+        ("workloads: [{name: a, command: x}]\nfor: set\nruns: 0%", "line 3, runs is '0%', but must be a part of all"),
+        ("workloads: [{name: a, command: x}]\nfor: set\nmost: 2", "line 3, most is given, and for: with it every"),
+        ("workloads: [{name: a, command: x}]\nfor: set\nways: [parallel]", "for set: ways has parallel"),
+        ("workloads: [{name: a, command: x}]\nfor: set a,b", "'b' is no workload of the plan; accepted: a"),
         ("workloads: [{name: a, command: x}]\nsteps: 1\nsteps: 2", "gives 'steps' a second time"),
     ],
 )

@@ -1,7 +1,7 @@
 """Answers: on the measured A100 speeds with noise they are what the data says; and small cases by hand."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import exp, inf
 from pathlib import Path
 
@@ -9,19 +9,22 @@ import numpy as np
 import pytest
 
 from gpuloom.measure.arrangement import Way
+from gpuloom.measure.explore.advise import believed
 from gpuloom.measure.explore.belief import Belief
+from gpuloom.measure.explore.goals import Goal, MostWork, OneCopy
+from gpuloom.measure.explore.next_run import choice
 from gpuloom.measure.explore.places import slices_of
 from gpuloom.measure.explore.prior import learn
 from gpuloom.measure.figures import figures
+from gpuloom.measure.options import Option, options
 from gpuloom.measure.recommend import (
-    Option,
+    Answer,
     by_deadline,
     least_energy,
     least_speed,
     mig_mps_or_neither,
     most_work,
     one_copy,
-    options,
     recommend,
 )  # fmt: skip
 from gpuloom.measure.verdicts import Verdict, verdicts
@@ -31,12 +34,16 @@ from tests.measure.rows import COPIES, MODEL, PROFILES, campaign, copies_on, run
 
 REPETITIONS = 30
 TIE = 0.02
+OFF = 0.015
+"""So far off a mean of so many runs may be, with 3 % of noise in each."""
 
 
 def test_the_best_slice_of_every_measured_workload(data_dir: Path) -> None:
     """Three per cent of noise in every run. What the data says is computed here, from the true times alone."""
-    dice, clear = np.random.default_rng(15), 0
-    for name, workload in figures_from_csv(data_dir / "miso" / "mig_batch_latency.csv").workloads.items():
+    dice, clear, ties, out_of_memory = np.random.default_rng(15), 0, 0, 0
+    workloads = figures_from_csv(data_dir / "miso" / "mig_batch_latency.csv").workloads
+    assert len(workloads) == 32
+    for name, workload in workloads.items():
         true_ms = {profile: workload.batch_s * 1e3 / speed for profile, speed in workload.speeds.items()}
         found = figures(campaign(name, true_ms, REPETITIONS, dice))
         known = options(found, MODEL, name)
@@ -46,14 +53,15 @@ def test_the_best_slice_of_every_measured_workload(data_dir: Path) -> None:
         work = most_work(known)
         assert work.choice is not None
         as_good = {profile for profile in order if rates[profile] >= rates[order[0]] * (1 - TIE)}
-        if len(as_good) == 1:
-            clear += 1
-            assert work.choice.place == order[0], (name, work.says)
-            assert work.choice.copies == COPIES[order[0]]
-        else:
-            told = {work.choice.name, *work.ties}
-            assert any(profile in text for profile in as_good for text in told), (name, work.says)
-            assert work.ties, name
+        perhaps = {profile for profile in order if rates[profile] >= rates[order[0]] * (1 - TIE - OFF)}
+        told = {text.split(" x ")[-1] for text in (work.choice.name, *work.ties)}
+        assert as_good <= told, (name, work.says)
+        assert work.choice.place in perhaps, (name, work.says)
+        assert work.choice.copies == COPIES[work.choice.place]
+        if len(as_good) > 1:
+            ties += 1
+            assert "as good" in work.says
+        clear += len(perhaps) == 1
 
         fastest = min(true_ms.values())
         near = {profile: fastest / ms for profile, ms in true_ms.items()}
@@ -66,7 +74,8 @@ def test_the_best_slice_of_every_measured_workload(data_dir: Path) -> None:
         assert single.choice.place == smallest or smallest in single.ties, (name, single.says)
 
         _verdicts_are_the_datas(true_ms, verdicts(found, MODEL, name))
-    assert clear > 20
+        out_of_memory += len(true_ms) < len(PROFILES)
+    assert (clear, ties, out_of_memory) == (27, 2, 11)
 
 
 def _verdicts_are_the_datas(true_ms: dict[str, float], said: Sequence[Verdict]) -> None:
@@ -177,3 +186,22 @@ def test_a_belief_fills_what_was_not_run() -> None:
     assert known["1g.5gb"].measured
     assert not known["2g.10gb"].measured
     assert known["7g.40gb"].step.mean < known["2g.10gb"].step.mean < known["1g.5gb"].step.mean
+
+
+@pytest.mark.parametrize(("goal", "answer"), [(OneCopy(), one_copy), (MostWork(), most_work)], ids=["one", "most"])
+def test_what_is_said_after_two_runs_is_what_the_explorer_would_choose(
+    goal: Goal, answer: Callable[..., Answer]
+) -> None:
+    """Of all known workloads: what the answer is expected to cost is what the explorer's choice is."""
+    dice = np.random.default_rng(8)
+    for name, workload in load_figures().workloads.items():
+        true_ms = {profile: workload.batch_s * 1e3 / speed for profile, speed in workload.speeds.items()}
+        every = campaign(name, true_ms, 1, dice)
+        found = figures([row for row in every if row.copies == 1 and row.seat.profile in ("2g.10gb", "7g.40gb")])
+        belief = believed(found, MODEL, name)
+        said = answer(options(found, MODEL, name, belief), belief=belief)
+        assert said.choice is not None
+        names = [place.name for place in belief.places]
+        doubts = np.array([0.0 if at in belief.ran else goal.doubt_pct for at in range(len(names))])
+        costs = goal.costs(belief.places, belief.draws(4096)).mean(axis=0) + doubts
+        assert costs[names.index(said.choice.place)] <= costs[choice(belief, goal)] + 100 * TIE, said.says

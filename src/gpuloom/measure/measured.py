@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.model import GpuModel, Profile
+from gpuloom.measure.arrangement import Seat
 from gpuloom.measure.results import Copy
 from gpuloom.measure.table import from_csv
 from gpuloom.work.source import read_text
@@ -23,6 +24,8 @@ class Measured:
     """Device, driver and day, in words."""
     host_cpus: int | None = None
     """That the host has beside its device; None: not known, or they are the device."""
+    places: Mapping[str, tuple[Seat, ...]] = field(default_factory=dict)
+    """Of each workload that was not run everywhere: the places in which it could have been run."""
 
 
 def read_measured(folder: Path) -> Measured:
@@ -34,12 +37,23 @@ def read_measured(folder: Path) -> Measured:
     try:
         model, device = model_from(told["model"]), told["device"]
         facts = (f"{device['product']} ({device['model']})", f"driver {device['driver'] or 'unknown'}")
+        places = places_told(told.get("explored") or {"places": [], "not_run": []})
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{folder / METADATA}: does not tell the device; expected what gpuloom measure wrote"
         ) from error
     cpus = None if told.get("devices") else told.get("host_cpus")
-    return Measured(tuple(rows), model, facts, cpus if isinstance(cpus, int) else None)
+    return Measured(tuple(rows), model, facts, cpus if isinstance(cpus, int) else None, places)
+
+
+def places_told(explored: Mapping[str, Any]) -> dict[str, tuple[Seat, ...]]:
+    """Of each workload that was not run in all of its places: all of them."""
+    there, not_run = (
+        [Seat(str(one["workload"]), one["profile"], float(one["share_pct"])) for one in explored[name]]
+        for name in ("places", "not_run")
+    )
+    names = dict.fromkeys(seat.workload for seat in not_run)
+    return {name: tuple(seat for seat in there if seat.workload == name) for name in names}
 
 
 def _metadata(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from gpuloom.gpus.grant import MOST_SHARERS
 from gpuloom.gpus.layouts import best, placements, profile_of
 from gpuloom.gpus.model import GpuModel, Instance
 from gpuloom.measure.arrangement import Arrangement, Seat, Way
+from gpuloom.measure.explore.wanted import Exploring
 
 WITHOUT_MIG = (2, 4)
 """So many copies beside each other where no cut says how many there could be."""
@@ -108,6 +109,8 @@ class Plan:
     repeats: Repeats = Repeats()
     seed: int = 0
     budget_s: float | None = None
+    exploring: Exploring | None = None
+    """None: every arrangement is run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +273,7 @@ def place(arrangement: Arrangement, model: GpuModel) -> tuple[Instance | None, .
 def differs(before: Plan, after: Plan) -> str | None:
     """What keeps two plans' measurements from being put together; None if they are of the same things.
 
-    How often and how long may change from one time to the next: `repeats` and `budget_s`.
+    How often, how long and what for may change from one time to the next: `repeats`, `budget_s` and `exploring`.
     """
     for one, other in zip(before.workloads, after.workloads, strict=False):
         if one != other:

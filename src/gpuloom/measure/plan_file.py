@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import MOST_SHARERS
+from gpuloom.measure.explore.wanted import ACCEPTED, Aim, Effort, Exploring, Wanted, read_runs, read_wanted
 from gpuloom.measure.plan import LEAST_SHARE_PCT, Bounds, Plan, Repeats, Telling, Ways, Workload
 from gpuloom.work.document import Document
 from gpuloom.work.schema import Command, Entry, Length, Memory, Name
@@ -21,6 +22,8 @@ from gpuloom.work.validated import validated
 
 _EXPECTED = "a plan of measurements (YAML with 'workloads:')"
 MOST_STEPS, MOST_RUNS = 10_000_000, 1000
+USUAL_PCT = 40.0
+"""Of all runs, where somebody says what for and neither how many nor how long."""
 NAME = re.compile(r"[^()+\n]{1,100}")
 """Of a workload: what layouts are written with would be read wrongly."""
 
@@ -90,7 +93,7 @@ class PlanFile(Entry):
     """A plan of measurements."""
 
     workloads: list[WorkloadEntry] = Field(min_length=1)
-    ways: list[Annotated[Ways, Field(strict=False)]] = Field(default_factory=lambda: list(Ways))
+    ways: list[Annotated[Ways, Field(strict=False)]] | None = Field(None, description="All if absent; with for: alone")
     profiles: list[Name] | None = Field(None, min_length=1, description="Of the device; all base profiles if absent")
     shares: list[Share] | None = Field(None, min_length=1, description="In per cent")
     together: list[Copies] | None = Field(None, min_length=1, description="Numbers of copies")
@@ -104,6 +107,12 @@ class PlanFile(Entry):
     within: float = Field(Repeats().within_pct, gt=0, le=100, description="Per cent that an interval may have")
     seed: int = Field(0, ge=0, le=2**32 - 1)
     budget: Length | None = None
+    wanted: Annotated[Wanted, BeforeValidator(read_wanted), WithJsonSchema(_STRING)] | None = Field(
+        None, alias="for", description=f"Only the runs that this needs most: {ACCEPTED}"
+    )
+    runs: Annotated[Effort, BeforeValidator(read_runs), WithJsonSchema({"type": ["string", "integer"]})] | None = Field(
+        None, description="With for: so many of each workload, or such a part, as 40%"
+    )
 
 
 def read_plan(path: Path) -> tuple[Plan, FileOwner]:
@@ -115,14 +124,15 @@ def read_plan(path: Path) -> tuple[Plan, FileOwner]:
     for at, entry in enumerate(plan.workloads):
         check_id(entry.name, document.where("workloads", at, "name"), names, "workload")
     workloads = tuple(_workload(document, at, entry) for at, entry in enumerate(plan.workloads))
-    if not plan.ways and not plan.layouts:
+    ways = plan.ways if plan.ways is not None else [Ways.ALONE] if plan.wanted is not None else list(Ways)
+    if not ways and not plan.layouts:
         raise InputError(f"{document.where('ways')} is empty, and there are no layouts: nothing would be measured")
     for way, field in ((Ways.SHARES, "shares"), (Ways.TOGETHER, "together")):
-        if getattr(plan, field) is not None and way not in plan.ways:
+        if getattr(plan, field) is not None and way not in ways:
             raise InputError(f"{document.where(field)} is given, but ways does not have {way}: add it there")
     made = Plan(
         workloads,
-        tuple(way for way in Ways if way in plan.ways),
+        tuple(way for way in Ways if way in ways),
         _tuple(plan.profiles),
         None if plan.shares is None else tuple(map(float, plan.shares)),
         _tuple(plan.together),
@@ -131,15 +141,48 @@ def read_plan(path: Path) -> tuple[Plan, FileOwner]:
         Repeats(plan.repeat, max(plan.repeat, Repeats().most) if plan.most is None else plan.most, plan.within),
         plan.seed,
         plan.budget,
+        exploring(plan.wanted, plan.runs, plan.budget is not None, document.where("runs")),
     )
-    return checked(made, document.where("most")), owner
+    if plan.wanted is not None:
+        for field in ("repeat", "most", "within"):
+            if field in plan.model_fields_set:
+                raise InputError(f"{document.where(field)} is given, and for: with it every place is run once at most")
+    return checked(made, document.where("most"), document.where("for")), owner
 
 
-def checked(plan: Plan, where: str) -> Plan:
-    """`where`: how the most repetitions are called there."""
+def exploring(wanted: Wanted | None, runs: Effort | None, has_budget: bool, where: str) -> Exploring | None:
+    """`where`: how the number of runs is called there."""
+    if wanted is None and runs is not None:
+        raise InputError(f"{where} is given, but not what for: expected it with for, such as most-work")
+    if wanted is None:
+        return None
+    pct, count = runs or (100.0 if has_budget else USUAL_PCT, None)
+    return Exploring(wanted, pct, count)
+
+
+def checked(plan: Plan, where: str, goal: str) -> Plan:
+    """`where`: how the most repetitions are called there, `goal`: what they are run for."""
     if plan.repeats.most < plan.repeats.least:
         raise InputError(f"{where} is {plan.repeats.most}, but must be {plan.repeats.least} or more, as repeat is")
+    if plan.exploring is not None:
+        _check_exploring(plan, plan.exploring.wanted, goal)
     return replace(plan, profiles=None if plan.profiles is None else tuple(dict.fromkeys(plan.profiles)))
+
+
+def _check_exploring(plan: Plan, wanted: Wanted, where: str) -> None:
+    """One copy is run in each place, so only ways with single copies go with it."""
+    of_many = wanted.aim in (Aim.MOST_WORK, Aim.SET)  # nobody can say from one copy how several slow each other down
+    accepted = (Ways.ALONE,) if of_many else (Ways.ALONE, Ways.SHARES)
+    odd = [way for way in plan.ways if way not in accepted]
+    if odd or plan.layouts:
+        what = f"ways has {odd[0]}" if odd else "there are layouts"
+        raise InputError(f"{where} {wanted.words}: {what}, but the only ways that go with it are {', '.join(accepted)}")
+    names = [workload.name for workload in plan.workloads]
+    stranger = next((name for name in wanted.together if name not in names), None)
+    if stranger is not None:
+        raise InputError(
+            f"{where} {wanted.words}: {stranger!r} is no workload of the plan; accepted: {', '.join(names)}"
+        )
 
 
 def _workload(document: Document, at: int, entry: WorkloadEntry) -> Workload:

@@ -1,51 +1,27 @@
 """Which slice, which share, alone or together: an answer for each goal, with its numbers and how sure it is.
 
-Options are what was measured and, beside it, what is predicted: copies in parallel from one alone, if nobody slows
-anybody down, and places that were not run from a belief (`explore`). An answer says which. How sure: the chance, by
-draws from what is known of each option (Student's t of its repetitions), that the choice is as good as it says.
+Of options, an answer says whether they were measured or predicted. How sure: the chance, by draws from what is known of
+each option, that the choice is as good as it says. Where not all places were run, a belief about the workload goes with
+the options, and the choice is the explorer's.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf, log
 
 import numpy as np
-from scipy.special import stdtrit
 
-from gpuloom.gpus.model import GpuModel
 from gpuloom.measure.arrangement import Way
-from gpuloom.measure.explore.belief import RUN_SPREAD, Belief
-from gpuloom.measure.explore.goals import NEAR, SURELY
-from gpuloom.measure.explore.places import slices_of
-from gpuloom.measure.figures import LEVEL, Figure, Interval, LogMean, alone, in_parallel
-from gpuloom.measure.verdicts import part_of
+from gpuloom.measure.explore.belief import Belief
+from gpuloom.measure.explore.goals import DOUBT_PCT, NEAR, SURELY, OneCopy
+from gpuloom.measure.figures import LEVEL, Interval, LogMean
+from gpuloom.measure.options import Option, rate_draws, step_draws
 from gpuloom.perf.arrays import Floats
 
 TIE = 0.02
 """Options this close to the best are as good, and the smallest of them is taken. Which may be as close, though their
 figures are not, are named: only who is surely worse by more is no tie."""
-DRAWS = 4000
 SURE, LIKELY = 0.95, 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """Something that can be chosen: so many copies, each in such a place."""
-
-    name: str
-    place: str
-    way: Way
-    copies: int
-    part: float
-    """Of the device, that one copy has."""
-    step: LogMean
-    """Log ms of a copy's step."""
-    rate: LogMean
-    """Log of steps a second, of all copies."""
-    measured: bool = True
-    energy_j: float | None = None
-    fits: float = 1.0
-    """The chance that it runs at all: below 1 only where it was not tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,56 +45,16 @@ class Answer:
         return "sure" if self.sure >= SURE else "likely" if self.sure >= LIKELY else "cannot be told yet"
 
 
-def options(found: Sequence[Figure], model: GpuModel, workload: str, belief: Belief | None = None) -> list[Option]:
-    """One copy and several, in every place that is known or believed; small parts of the device first."""
-    solo = alone(found, workload)
-    ready = [_measured(f, model) for f in [*solo.values(), *in_parallel(found, workload)] if f.step is not None]
-    if belief is not None:
-        ready += _believed(belief, {f.seat.place for f in solo.values()})
-    names = {option.name for option in ready}
-    most = {place.name: place.most for place in slices_of(model)}
-    tried = {f.arrangement for f in in_parallel(found, workload)}
-    for option in [option for option in ready if option.copies == 1 and most.get(option.place, 1) > 1]:
-        several = most[option.place]
-        name = f"{several} x {option.place}"
-        if name not in names | tried:
-            rate = option.rate.plus(log(several))
-            ready.append(replace(option, name=name, copies=several, rate=rate, measured=False, energy_j=None))
-    return sorted(ready, key=lambda option: (option.part, option.copies, option.name))
-
-
-def _measured(figure: Figure, model: GpuModel) -> Option:
-    assert figure.step is not None, "only of figures that have one"
-    assert figure.rate is not None, "it comes with the step"
-    part = 1 / figure.copies if figure.way is Way.TOGETHER else part_of(figure, model)
-    name, place = figure.arrangement, figure.seat.place
-    return Option(name, place, figure.way, figure.copies, part, figure.step, figure.rate, energy_j=figure.energy_j)
-
-
-def _believed(belief: Belief, known: Iterable[str]) -> list[Option]:
-    found = []
-    for at, place in enumerate(belief.places):
-        fits = belief.chance_to_fit(at)
-        if place.name in known or not fits:
-            continue
-        mean, error = float(belief.prior.mean[at]), float(belief.prior.cov[at, at] ** 0.5)
-        step = LogMean(mean, error, 1e3)
-        way = Way.CUT if place.cut else Way.SHARED if place.share_pct < 100 else Way.WHOLE
-        rate = LogMean(log(1e3) - mean, error, 1e3)
-        found.append(Option(place.name, place.name, way, 1, place.part, step, rate, False, fits=fits))
-    return found
-
-
-def one_copy(all_options: Sequence[Option]) -> Answer:
-    """The smallest slice within 5 % of the fastest."""
+def one_copy(all_options: Sequence[Option], belief: Belief | None = None) -> Answer:
+    """The smallest slice within 5 % of the fastest. With a belief, what is expected to cost least by that measure: a
+    little speed that it lacks, or a part of the device that it wastes."""
     single = [option for option in all_options if option.copies == 1]
     if not single:
         return _nothing("one copy", "ms a step")
-    ms = np.exp(_draws(single, lambda option: option.step))
+    ms = np.exp(step_draws(single, belief))
     near = ms <= ms.min(axis=1, keepdims=True) / NEAR
     middle = [option.step.mean if option.fits >= 0.5 else inf for option in single]
-    good = [at for at, mean in enumerate(middle) if mean <= min(middle) - log(NEAR)] or [int(np.argmin(middle))]
-    chosen = min(good, key=lambda at: (single[at].part, middle[at]))
+    chosen = _smallest_near(single, middle) if belief is None else OneCopy().choose(single, ms)
     unclear = [at for at in range(len(single)) if 0.05 < near[:, at].mean() < 0.95]
     fastest = single[int(np.argmin(middle))]
     smaller = [at for at in range(len(single)) if single[at].part < single[chosen].part]
@@ -133,14 +69,19 @@ def one_copy(all_options: Sequence[Option]) -> Answer:
     return _answer("one copy", option, single, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
 
 
-def most_work(all_options: Sequence[Option], goal: str = "most work an hour") -> Answer:
-    """Over all arrangements, everybody's steps together."""
+def _smallest_near(single: Sequence[Option], middle: Sequence[float]) -> int:
+    near = [at for at, mean in enumerate(middle) if mean <= min(middle) - log(NEAR)] or [int(np.argmin(middle))]
+    return min(near, key=lambda at: (single[at].part, middle[at]))
+
+
+def most_work(all_options: Sequence[Option], goal: str = "most work an hour", belief: Belief | None = None) -> Answer:
+    """Over all arrangements, everybody's steps together. What nobody ran has to be much better."""
     if not all_options:
         return _nothing(goal, "steps/s")
-    draws = _draws(all_options, lambda option: option.rate, worst=-inf)
-    means = [option.rate.mean + (0.0 if option.fits >= 0.5 else -inf) for option in all_options]
-    best, chosen, ties, sure = _with_ties(all_options, means, draws)
-    reason = _lead(all_options, means, best, "the work")
+    draws = rate_draws(all_options, belief)
+    worth = [option.rate.mean for option in all_options] if belief is None else _expected(all_options, draws)
+    best, chosen, ties, sure = _with_ties(all_options, worth, draws)
+    reason = _lead(all_options, best, "the work")
     return _answer(
         goal, all_options[chosen], all_options, "steps/s", lambda o: o.rate, sure, ties, reason, small_is_good=False
     )
@@ -162,21 +103,22 @@ def least_energy(all_options: Sequence[Option]) -> Answer:
     return Answer(goal, chosen, value, unit, None, ties, tuple(others), says)
 
 
-def by_deadline(all_options: Sequence[Option], steps: int, seconds: float) -> Answer:
+def by_deadline(all_options: Sequence[Option], steps: int, seconds: float, belief: Belief | None = None) -> Answer:
     """The smallest part of the device on which one copy surely does so many steps in time."""
-    return _fast_enough(all_options, seconds * 1e3 / steps, f"{steps:,} steps in {seconds:g} s")
+    return _fast_enough(all_options, seconds * 1e3 / steps, f"{steps:,} steps in {seconds:g} s", belief)
 
 
-def least_speed(all_options: Sequence[Option], steps_per_s: float) -> Answer:
+def least_speed(all_options: Sequence[Option], steps_per_s: float, belief: Belief | None = None) -> Answer:
     """The smallest part of the device on which one copy surely is so fast."""
-    return _fast_enough(all_options, 1e3 / steps_per_s, f"at least {steps_per_s:g} steps a second")
+    return _fast_enough(all_options, 1e3 / steps_per_s, f"at least {steps_per_s:g} steps a second", belief)
 
 
-def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str) -> Answer:
+def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str, belief: Belief | None) -> Answer:
     single = [option for option in all_options if option.copies == 1]
     if not single:
         return _nothing(goal, "ms a step")
-    chances = (_draws(single, lambda option: option.step) <= log(limit_ms)).mean(axis=0)
+    asked = None if belief is None else belief.asked(limit_ms)
+    chances = (step_draws(single, asked) <= log(limit_ms)).mean(axis=0)
     good = [at for at, chance in enumerate(chances) if chance >= SURELY]
     if not good:
         at = max(range(len(single)), key=lambda at: (round(float(chances[at]), 2), -single[at].step.mean))
@@ -191,14 +133,14 @@ def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str) -> A
     return _answer(goal, single[chosen], single, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
 
 
-def mig_mps_or_neither(all_options: Sequence[Option]) -> Answer:
+def mig_mps_or_neither(all_options: Sequence[Option], belief: Belief | None = None) -> Answer:
     """By the most work an hour that each way of keeping copies apart does."""
     best: dict[str, Option] = {}
     for option in all_options:
         word = _way_word(option)
         if option.fits >= 0.5 and (word not in best or option.rate.mean > best[word].rate.mean):
             best[word] = option
-    answer = most_work(list(best.values()), "MIG, MPS or neither")
+    answer = most_work(list(best.values()), "MIG, MPS or neither", belief)
     if answer.choice is None:
         return answer
     others = [
@@ -222,42 +164,36 @@ def _way_word(option: Option) -> str:
     return "MPS" if option.way is Way.SHARED else "neither"
 
 
-def _draws(all_options: Sequence[Option], of: Callable[[Option], LogMean], worst: float = inf) -> Floats:
-    """A row for each draw. A figure measured once is taken to vary as runs usually do."""
-    dice = np.random.default_rng(1).random((DRAWS, len(all_options), 2))
-    columns = []
-    for at, option in enumerate(all_options):
-        value = of(option)
-        if value.error is None:
-            drawn = value.mean + RUN_SPREAD * stdtrit(1e3, dice[:, at, 0])
-        else:
-            drawn = value.mean + value.error * stdtrit(value.freedom, dice[:, at, 0])
-        columns.append(np.where(dice[:, at, 1] < option.fits, drawn, worst))
-    found: Floats = np.stack(columns, axis=1)
-    return found
-
-
 def _with_ties(
-    all_options: Sequence[Option], means: Sequence[float], draws: Floats
+    all_options: Sequence[Option], worth: Sequence[float], draws: Floats
 ) -> tuple[int, int, tuple[str, ...], float]:
-    """The best by its figure; the smallest of those that are as good; their names; the chance that the choice is."""
-    best = max(range(len(means)), key=means.__getitem__)
-    close = [at for at, mean in enumerate(means) if mean >= means[best] + log(1 - TIE)]
+    """The best by its worth (a log); the smallest of those as good; their names; the chance that the choice is."""
+    best = max(range(len(worth)), key=worth.__getitem__)
+    close = [at for at, value in enumerate(worth) if value >= worth[best] + log(1 - TIE)]
     chosen = min(close, key=lambda at: (all_options[at].part, all_options[at].copies))
     as_good = (draws >= draws[:, [best]] + log(1 - TIE)).mean(axis=0)
-    unclear = [at for at in range(len(means)) if as_good[at] > (1 - LEVEL) / 2]
+    unclear = [at for at in range(len(worth)) if as_good[at] > (1 - LEVEL) / 2]
     ties = tuple(all_options[at].name for at in sorted({*close, *unclear}) if at != chosen)
     sure = float((draws[:, chosen] >= draws.max(axis=1) + log(1 - TIE)).mean())
     return best, chosen, ties, sure
 
 
-def _lead(all_options: Sequence[Option], means: Sequence[float], best: int, what: str) -> str:
+def _expected(all_options: Sequence[Option], draws: Floats) -> list[float]:
+    """Log of the part of the best one's work that each is expected to do, as the explorer counts."""
+    best = np.maximum(draws.max(axis=1, keepdims=True), -1e300)
+    doubts = np.array([0.0 if option.tried else DOUBT_PCT / 100 for option in all_options])
+    parts = np.maximum(np.exp(draws - best).mean(axis=0) - doubts, 1e-9)
+    return list(np.log(parts))
+
+
+def _lead(all_options: Sequence[Option], best: int, what: str) -> str:
     """How far the best is ahead of one copy on the largest part."""
     single = [at for at, option in enumerate(all_options) if option.copies == 1]
     if not single or all_options[best].copies == 1:
         return "no division of the device does more"
-    largest = max(single, key=lambda at: all_options[at].part)
-    return f"{exp(means[best] - means[largest]):.2f}x {what} of one copy on {all_options[largest].name}"
+    largest = max((all_options[at] for at in single), key=lambda option: option.part)
+    gain = exp(all_options[best].rate.mean - largest.rate.mean)
+    return f"{gain:.2f}x {what} of one copy on {largest.name}"
 
 
 def _answer(
@@ -299,7 +235,11 @@ def _value(row: tuple[str, Interval, bool]) -> float:
     return row[1].value
 
 
-def recommend(all_options: Sequence[Option]) -> tuple[Answer, ...]:
+def recommend(all_options: Sequence[Option], belief: Belief | None = None) -> tuple[Answer, ...]:
     """The answers that need no more to be asked."""
-    asked = (one_copy, most_work, least_energy, mig_mps_or_neither)
-    return tuple(question(all_options) for question in asked)
+    return (
+        one_copy(all_options, belief),
+        most_work(all_options, belief=belief),
+        least_energy(all_options),
+        mig_mps_or_neither(all_options, belief),
+    )

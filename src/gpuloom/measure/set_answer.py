@@ -6,14 +6,16 @@ plain co-location are offered only where exactly this set was measured so, as no
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 
 from gpuloom.gpus.layouts import written
 from gpuloom.gpus.model import GpuModel
 from gpuloom.measure.arrangement import Way
+from gpuloom.measure.explore.belief import Belief
+from gpuloom.measure.explore.set_runs import cautious_speeds, relative_speeds
 from gpuloom.measure.figures import Figure, LogMean, alone
-from gpuloom.measure.recommend import options
+from gpuloom.measure.options import options
 from gpuloom.measure.sets import Objective, Seating, seat_on
 from gpuloom.measure.verdicts import whole
 
@@ -36,13 +38,52 @@ def best_for_set(
     devices: int = 1,
     objective: Objective = Objective.SUM,
     limits_ms: Mapping[str, float] | None = None,
+    beliefs: Mapping[str, Belief] | None = None,
 ) -> SetAnswer:
-    """`workloads` may name one several times. `limits_ms`: who has to be surely so fast."""
-    limits = limits_ms or {}
-    speeds = [_speeds(found, model, name, limits.get(name)) for name in workloads]
+    """`workloads` may name one several times. `limits_ms`: who has to be surely so fast. `beliefs`: about whoever was
+    not run on every slice; limits are not theirs."""
+    limits, known = limits_ms or {}, beliefs or {}
+    speeds = [
+        _believed(known[name]) if name in known else _speeds(found, model, name, limits.get(name)) for name in workloads
+    ]
     seating = seat_on(model, devices, speeds, objective)
+    if seating is not None:
+        seating = _as_expected(seating, workloads, known, objective)
     uncut = _uncut(found, model, workloads, objective, limits) if devices == 1 else ()
-    return SetAnswer(tuple(workloads), objective, seating, uncut, _says(workloads, seating, uncut, objective))
+    says = _says(workloads, seating, uncut, objective) + _guessed(found, workloads, seating, known)
+    return SetAnswer(tuple(workloads), objective, seating, uncut, says)
+
+
+def _believed(belief: Belief) -> dict[str, float]:
+    """What to seat by: less where it may not fit."""
+    speeds = zip(belief.places, cautious_speeds(belief).tolist(), strict=True)
+    return {place.name: speed for at, (place, speed) in enumerate(speeds) if belief.chance_to_fit(at) > 0}
+
+
+def _as_expected(
+    seating: Seating, workloads: Sequence[str], known: Mapping[str, Belief], objective: Objective
+) -> Seating:
+    """The same seats, with the speeds that are expected there."""
+    expected = {
+        name: dict(zip((place.name for place in belief.places), relative_speeds(belief).tolist(), strict=True))
+        for name, belief in known.items()
+    }
+    speeds = tuple(
+        expected[name][seat.profile] if name in expected else speed
+        for name, (_, seat), speed in zip(workloads, seating.seats, seating.speeds, strict=True)
+    )
+    return replace(seating, speeds=speeds, score=sum(speeds) if objective is Objective.SUM else min(speeds))
+
+
+def _guessed(
+    found: Sequence[Figure], workloads: Sequence[str], seating: Seating | None, known: Mapping[str, Belief]
+) -> str:
+    """Who sits where he was not run."""
+    if seating is None:
+        return ""
+    seats = [(name, seat.profile) for name, (_, seat) in zip(workloads, seating.seats, strict=True) if name in known]
+    names = dict.fromkeys(f"{name} on {profile}" for name, profile in seats if profile not in alone(found, name))
+    return f"; predicted, not measured: {', '.join(names)}" if names else ""
 
 
 def _speeds(found: Sequence[Figure], model: GpuModel, name: str, limit_ms: float | None) -> dict[str, float]:

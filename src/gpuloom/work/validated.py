@@ -32,7 +32,8 @@ def _sentence(document: Document, problem: "ErrorDetails", model: type[BaseModel
     context = problem.get("ctx", {})
     where = document.where(*loc)
     if kind in ("extra_forbidden", "invalid_key"):
-        field, accepted = str(loc[-1]), list(_model_at(model, loc).model_fields)
+        fields = _model_at(model, loc).model_fields.items()
+        field, accepted = str(loc[-1]), [of.alias or name for name, of in fields]
         return f"{where} is not a known field{did_you_mean(field, accepted)}: accepted are {', '.join(accepted)}"
     if kind == "missing":
         return f"{where} is missing: expected a value for it"

@@ -7,6 +7,7 @@ import pytest
 
 from gpuloom.cli.measure.measure_wish import Options, plan_of
 from gpuloom.errors import InputError
+from gpuloom.measure.explore.wanted import Exploring, read_wanted
 from gpuloom.measure.plan import Bounds, Plan, Repeats, Telling, Ways, Workload
 
 
@@ -40,6 +41,28 @@ def test_a_plan_with_changes(tmp_path: Path) -> None:
     assert (plan.bounds, plan.layouts, plan.budget_s) == (Bounds(9, 2.0), ("whole", "2 x whole"), 3600.0)
 
 
+def test_for_a_goal() -> None:
+    plan, _ = plan_of(["x"], Options(wanted="most-work"))
+    assert (plan.ways, plan.exploring) == ((Ways.ALONE,), Exploring(read_wanted("most-work"), 40.0))
+    plan, _ = plan_of(["x"], Options(wanted="most-work", budget="1h"))
+    assert plan.exploring == Exploring(read_wanted("most-work"), 100.0)
+    plan, _ = plan_of(["x"], Options(wanted="one-copy", ways="shares", runs="2"))
+    assert (plan.ways, plan.exploring) == ((Ways.SHARES,), Exploring(read_wanted("one-copy"), 100.0, 2))
+
+
+def test_the_command_line_goes_before_the_goal_of_a_plan(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("workloads: [{name: a, command: x}, {name: b, command: x}]\nfor: one-copy\nruns: 3\n")
+    assert plan_of([str(path)], Options())[0].exploring == Exploring(read_wanted("one-copy"), 100.0, 3)
+    assert plan_of([str(path)], Options(wanted="set a,b,b"))[0].exploring == Exploring(
+        read_wanted("set a,b,b"), 100.0, 3
+    )
+    assert plan_of([str(path)], Options(runs="20%"))[0].exploring == Exploring(read_wanted("one-copy"), 20.0)
+    path.write_text("workloads: [{name: a, command: x}]\n")
+    plan = plan_of([str(path)], Options(wanted="set"))[0]
+    assert (plan.ways, plan.exploring) == ((Ways.ALONE,), Exploring(read_wanted("set"), 40.0))
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -58,6 +81,14 @@ def test_a_plan_with_changes(tmp_path: Path) -> None:
         (Options(expression="step ("), "--output-steps is 'step (', which is no regular expression"),
         (Options(own_file="/tmp/x"), "--progress-file is '/tmp/x', but must be a file below the copy's own folder"),
         (Options(own_file="x", expression="y"), "--progress-file goes not with --output-steps"),
+        (Options(wanted="speed"), "--for is 'speed', but must be one-copy, most-work, 'deadline 20000 in 3h'"),
+        (Options(wanted="most-work", runs="0"), "--runs is '0', but must be a part of all runs such as 40%"),
+        (Options(runs="40%"), "--runs is given, but not what for: expected it with for, such as most-work"),
+        (Options(wanted="most-work", repeat=2), "--repeat goes not with --for"),
+        (Options(wanted="most-work", ways="alone,shares"), "--for most-work: ways has shares, but the only ways"),
+        (Options(wanted="one-copy", ways="parallel"), "--for one-copy: ways has parallel"),
+        (Options(wanted="one-copy", layouts=("2 x whole",)), "--for one-copy: there are layouts"),
+        (Options(wanted="set train,b"), "--for set train,b: 'b' is no workload of the plan; accepted: train"),
         (Options(most=1, repeat=3), "--most is 1, but must be 3 or more, as repeat is"),
     ],
 )

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 from gpuloom.cli.main import main
+from gpuloom.measure.arrangement import Seat
 from gpuloom.measure.measured import model_as, read_measured
 from gpuloom.measure.table import to_csv
-from tests.measure.rows import MODEL, campaign
+from tests.measure.rows import MODEL, PROFILES, campaign
 
 SLOW_MS = {"1g.5gb": 172.0, "2g.10gb": 121.0, "3g.20gb": 108.0, "4g.20gb": 104.0, "7g.40gb": 100.0}
 FILLS_MS = {"3g.20gb": 240.0, "4g.20gb": 180.0, "7g.40gb": 100.0}
@@ -70,6 +72,43 @@ def test_a_set_is_seated_and_can_be_carried_out(capsys: pytest.CaptureFixture[st
     (layout,) = found["layouts"]
     assert f"gpuloom layout apply --to {layout}" in told(capsys, folder, "--set", "slow,slow,slow,fills")
     assert "no layout has an instance" in told(capsys, folder, "--set", ",".join(["fills"] * 3), code=1)
+
+
+@pytest.fixture
+def explored(tmp_path: Path) -> Path:
+    """Two of five places of each were run, as for most work."""
+    dice = np.random.default_rng(2)
+    every = [*campaign("slow", SLOW_MS, 1, dice), *campaign("fills", FILLS_MS, 1, dice)]
+    rows = [row for row in every if row.copies == 1 and row.seat.profile in ("1g.5gb", "3g.20gb")]
+    places = [asdict(Seat(name, profile)) for name in ("slow", "fills") for profile in PROFILES]
+    not_run = [place for place in places if place["profile"] not in ("1g.5gb", "3g.20gb")]
+    told = {
+        "device": {"product": "NVIDIA A100", "model": MODEL.name, "driver": "550.54"},
+        "model": model_as(MODEL),
+        "explored": {"for": "most-work", "places": places, "not_run": not_run},
+    }
+    (tmp_path / "measured.csv").write_text(to_csv(rows))
+    (tmp_path / "measured.json").write_text(json.dumps(told))
+    return tmp_path
+
+
+def test_what_was_not_run_is_predicted_and_says_so(capsys: pytest.CaptureFixture[str], explored: Path) -> None:
+    page = explored / "page.html"
+    told_json = json.loads(told(capsys, explored, "--least-speed", "8.5", "--report", page, "-o", "json"))
+    answers = {answer["goal"]: answer for answer in told_json["workloads"]["fills"]["answers"]}
+    single = answers["one copy"]
+    assert (single["choice"], single["measured"]) == ("7g.40gb", False)
+    assert "predicted, not measured" in single["says"]
+    assert answers["at least 8.5 steps a second"]["choice"] is None
+    slow = {answer["goal"]: answer for answer in told_json["workloads"]["slow"]["answers"]}
+    assert slow["most work an hour"]["choice"] == "7 x 1g.5gb"
+    assert "predicted, not measured" in page.read_text()
+
+
+def test_a_set_of_which_not_all_was_run(capsys: pytest.CaptureFixture[str], explored: Path) -> None:
+    found = json.loads(told(capsys, explored, "--set", "slow,fills", "-o", "json"))["set"]
+    assert [seat["instance"][0] for seat in found["seats"]] == ["3", "4"]
+    assert found["says"].endswith("; predicted, not measured: fills on 4g.20gb")
 
 
 @pytest.mark.parametrize(

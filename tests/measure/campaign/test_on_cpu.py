@@ -95,6 +95,15 @@ def test_killed_and_resumed(cpu_lab: Lab) -> None:
     cpu_lab.check_left_as_found()
 
 
+def test_two_runs_that_a_deadline_needs_most(cpu_lab: Lab) -> None:
+    answer = cpu_lab.measure("--for", "deadline 100 in 1s", "--runs", "2", "--", *program())
+    places = {row["arrangement"] for row in answer["rows"]}
+    assert len(places) == 2
+    assert len(answer["explored"]["not_run"]) == len(answer["explored"]["places"]) - 2
+    assert places <= {seat["profile"] for seat in answer["explored"]["places"]}
+    cpu_lab.check_left_as_found()
+
+
 def test_two_devices_are_refused(cpu_lab: Lab) -> None:
     cpu_lab.device = "2xcpu=40%"
     assert "is 2 devices; a campaign measures one" in cpu_lab.refused("--", *program())

@@ -1,14 +1,21 @@
 """Campaigns on the stand-in: every way, odd commands, kills, refusals; the hardware as it was found."""
 
+import json
 import signal
 from collections import Counter
 
 import pytest
 
+from gpuloom.measure.arrangement import Seat
+from gpuloom.measure.campaign.exploring import order_of
+from gpuloom.measure.campaign.journal import Journal
+from gpuloom.measure.explore.wanted import Exploring, read_runs, read_wanted
+from gpuloom.measure.plan import Plan, Ways, Workload, arrangements
 from gpuloom.measure.table import from_csv
 from tests.live.shop import interrupt, until
 from tests.measure.lab import Lab, by_arrangement, program
 from tests.measure.program import STEP_MS
+from tests.measure.rows import MODEL
 
 ONE = ("--ways", "alone", "--profiles", "3g.20gb")
 
@@ -148,6 +155,38 @@ def test_a_kill_and_the_same_table(lab: Lab) -> None:
     again = lab.measure(*words)
     assert again["rows"] == answer["rows"]
     assert len(lab.journal()) == 5
+
+
+def test_a_kill_changes_nothing_of_what_is_explored(lab: Lab) -> None:
+    """What ran next is what would have been advised, by plan and journal alone; what did not run is told."""
+    times = json.dumps({"2g.10gb": 12.0, "3g.20gb": 8.0, "4g.20gb": 7.0, "7g.40gb": 4.0})
+    words = ("--for", "one-copy", "--runs", "3", "--", *program("measured", times, "0.03"))
+    runner = lab.start(*words)
+    lab.wait_for_runs(runner, 1)
+    until(lambda: lab.reported("r00001-0") > 2 or len(lab.journal()) > 1, "the second has begun")
+    lab.kill(runner)
+    answer = lab.measure(*words)
+    lab.check_left_as_found()
+    with Journal(lab.state / "journal.jsonl") as journal:
+        done = journal.runs
+    exploring = Exploring(read_wanted("one-copy"), *read_runs("3"))
+    plan = Plan((Workload("program", tuple(program())),), (Ways.ALONE,), exploring=exploring)
+    advised = order_of(plan, MODEL, arrangements(plan, MODEL)[0])
+    for number, run in enumerate(done):
+        chosen = advised.next(done[:number])
+        assert chosen is not None
+        assert (chosen.number, chosen.arrangement) == (run.number, run.arrangement)
+    assert advised.next(done) is None
+    assert answer["stop"] == "as many runs as were wished for are made"
+    assert answer["explored"]["for"] == "one-copy"
+    run_in = {run.arrangement.seats[0] for run in done}
+    assert len(run_in) == 3
+    assert {Seat(**seat) for seat in answer["explored"]["places"]} - run_in == {
+        Seat(**seat) for seat in answer["explored"]["not_run"]
+    }
+    said = lab.hardware.gpuloom("recommend", str(lab.state), "--report", str(lab.folder / "page.html")).stdout
+    assert "predicted, not measured" in (lab.folder / "page.html").read_text()
+    assert "most work an hour: " in said
 
 
 def test_ctrl_c_keeps_what_was_measured(lab: Lab) -> None:

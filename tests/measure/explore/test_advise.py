@@ -8,7 +8,8 @@ from gpuloom.gpus.catalogue import find
 from gpuloom.measure.explore.advise import advise, believed
 from gpuloom.measure.explore.goals import Deadline, Goal, MostWork, OneCopy
 from gpuloom.measure.figures import figures
-from gpuloom.measure.recommend import most_work, options
+from gpuloom.measure.options import options
+from gpuloom.measure.recommend import most_work
 from gpuloom.measure.results import Copy
 from tests.measure.rows import MODEL, copies_on, run
 

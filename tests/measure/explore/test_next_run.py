@@ -7,9 +7,9 @@ import pytest
 
 from gpuloom.measure.explore.belief import Belief
 from gpuloom.measure.explore.goals import Among, Deadline, Goal, MostWork, OneCopy
-from gpuloom.measure.explore.next_run import choice, expected_cost, next_run, opening
+from gpuloom.measure.explore.next_run import choice, expected_cost, next_run
 from gpuloom.measure.explore.places import slices_of
-from gpuloom.measure.explore.prior import learn, scenarios
+from gpuloom.measure.explore.prior import learn
 from gpuloom.measure.explore.set_runs import cautious_speeds, next_of_set, relative_speeds, think
 from gpuloom.work.measured.figures import load_figures
 from gpuloom.work.measured.share_figures import load_share_figures
@@ -72,11 +72,6 @@ def test_what_was_not_measured_has_to_be_much_better() -> None:
     assert MostWork().choose(PLACES, nearly, frozenset([0, 1])) == 1
 
 
-def test_the_opening_for_most_work_is_the_pair_that_serves_the_known_workloads() -> None:
-    done = scenarios(WORKLOADS, load_share_figures(), PLACES)
-    assert {NAMES[at] for at in opening(done, PLACES, MostWork())} == {"1g.5gb", "3g.20gb"}
-
-
 def test_among_chooses_only_what_is_allowed() -> None:
     goal = Among(OneCopy(), (1, 3))
     assert goal.choose(PLACES, ROW, frozenset([1])) == 3
@@ -86,10 +81,10 @@ def test_among_chooses_only_what_is_allowed() -> None:
 def test_a_set_asks_first_who_has_not_run() -> None:
     known = FRESH.saw([0, 4], [3.3, 3.0])
     thoughts = [think(known, [1, 2, 3]), think(FRESH, range(5))]
-    who, at = next_of_set(MODEL, NAMES, thoughts, fresh=[1])
-    assert who == 1
-    assert at in range(5)
-    assert next_of_set(MODEL, NAMES, thoughts)[1] in range(5)
+    run = next_of_set(MODEL, NAMES, thoughts, fresh=[1])
+    assert run.who == 1
+    assert run.place in range(5)
+    assert next_of_set(MODEL, NAMES, thoughts).place in range(5)
 
 
 def test_relative_speeds_are_of_the_whole_device() -> None:

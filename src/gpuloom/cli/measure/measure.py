@@ -55,6 +55,18 @@ Within = Annotated[
     typer.Option("--within", min=0.001, max=100, help="Repeat until the 90 % interval is within ± so many %. [3]"),
 ]
 Budget = Annotated[str | None, typer.Option("--budget", metavar="20m", help="Begin no run that would go beyond it.")]
+For = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="GOAL",
+        help="Make only the runs that this needs most: one-copy, most-work, 'deadline 20000 in 3h', 'least-speed 5', "
+        "set or 'set a,b,b'.",
+    ),
+]
+Runs = Annotated[
+    str | None, typer.Option("--runs", metavar="40%", help="With --for: so much of all runs, or so many. [40%]")
+]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Shuffles the order. [0]")]
 Pace = Annotated[
     float, typer.Option("--pace", min=1e-3, max=1e6, help="Told to the command as GPULOOM_PACE, for rehearsals.")
@@ -91,6 +103,8 @@ def measure(
     within: Within = None,
     budget: Budget = None,
     seed: Seed = None,
+    wanted: For = None,
+    runs: Runs = None,
     pace: Pace = 1.0,
     plain: Plain = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the rows.")] = Output.table,
@@ -101,6 +115,7 @@ def measure(
     gpuloom measure --budget 20m -- python train.py --epochs 1
     gpuloom measure --device cpu --ways alone,parallel --profiles 1c,3c -- python train.py
     gpuloom measure examples/mig_study.yaml --state study --output csv
+    gpuloom measure --for most-work --runs 40% -- python train.py
     gpuloom measure service --help                    # models behind Triton servers
 
     The rows are in measured.csv of the state folder, what they were measured on in measured.json (docs/measure.md). The
@@ -111,7 +126,7 @@ def measure(
 
     options = Options(
         ways, profiles, shares, together, tuple(layout or ()), mem, output_steps, progress_file, steps, seconds,
-        patience, grace, repeat, most, within, budget, seed,
+        patience, grace, repeat, most, within, budget, seed, wanted, runs,
     )  # fmt: skip
     plan, owner_uid = plan_of(words, options)
     result = _carry_out(wish_of(plan, owner_uid, gpu, tuple(device or ()), pace), state, plain)
@@ -186,4 +201,7 @@ def _say_what_else(result: "Result", state: Path) -> None:
         typer.echo(
             f"{len(left_out)} arrangements were left out, such as {left_out[0]['arrangement']}: {left_out[0]['why']}"
         )
+    explored = result.metadata["explored"]
+    if isinstance(explored, dict) and explored["not_run"]:
+        typer.echo(f"{len(explored['not_run'])} places were not run: {explored['says']}")
     typer.echo(f"{result.stop.value}; the rows are in {state / 'measured.csv'}")

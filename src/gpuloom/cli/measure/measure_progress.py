@@ -45,7 +45,7 @@ class Silent:
 
 class Lines(Silent):
     def begins(self, chosen: "Next", ahead: "Ahead") -> None:
-        self.say(f"run {chosen.number}: {name_of(chosen)}; {left(ahead)}")
+        self.say(f"run {chosen.number}: {name_of(chosen)}{because(chosen)}; {left(ahead)}")
 
     def ended(self, run: "Run", ahead: "Ahead") -> None:  # noqa: ARG002
         self.say(f"run {run.number}: {came_out(run)}")
@@ -57,6 +57,8 @@ class Bar:
         self._task = progress.add_task("", total=None)
 
     def begins(self, chosen: "Next", ahead: "Ahead") -> None:
+        if chosen.why:  # above the bar, which has no room for it
+            self.say(f"run {chosen.number}: {name_of(chosen)}{because(chosen)}")
         description = f"{name_of(chosen)}; {left(ahead)}"
         total = chosen.number + ahead.runs
         self._progress.update(self._task, description=description, completed=chosen.number, total=total)
@@ -77,10 +79,13 @@ def name_of(chosen: "Next") -> str:
     return f"{whose}{chosen.arrangement.name}"
 
 
+def because(chosen: "Next") -> str:
+    return f" ({chosen.why})" if chosen.why else ""
+
+
 def left(ahead: "Ahead") -> str:
-    if ahead.seconds is None:
-        return f"{ahead.runs} runs or more to go"
-    return f"{ahead.runs} runs or more to go, about {duration(ahead.seconds)}"
+    runs = f"at most {ahead.runs} runs to go" if ahead.at_most else f"{ahead.runs} runs or more to go"
+    return runs if ahead.seconds is None else f"{runs}, about {duration(ahead.seconds)}"
 
 
 def duration(seconds: float) -> str:

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import MOST_SHARERS
+from gpuloom.measure.explore.wanted import Exploring, read_runs, read_wanted
 from gpuloom.measure.plan import Bounds, Plan, Repeats, Telling, Ways, Workload, check_share
-from gpuloom.measure.plan_file import check_expression, check_file, checked, read_plan
+from gpuloom.measure.plan_file import check_expression, check_file, checked, exploring, read_plan
 from gpuloom.work import units
 
 PLANS = (".yaml", ".yml", ".json")
@@ -37,6 +38,8 @@ class Options:
     within: float | None = None
     budget: str | None = None
     seed: int | None = None
+    wanted: str | None = None
+    runs: str | None = None
 
 
 def plan_of(words: list[str], options: Options) -> tuple[Plan, int]:
@@ -80,6 +83,9 @@ def _changed(plan: Plan, options: Options) -> Plan:
     ways = listed(options.ways, "--ways", _way)
     shares = listed(options.shares, "--shares", lambda word, flag: check_share(word, f"{flag}: {word}"))
     together = listed(options.together, "--together", _copies)
+    wanted = _exploring(plan, options)
+    if wanted is not None and plan.exploring is None and plan.ways == tuple(Ways):
+        plan = replace(plan, ways=(Ways.ALONE,))
     chosen = plan.ways if ways is None else tuple(way for way in Ways if way in ways)
     for way, flag, value in ((Ways.SHARES, "--shares", shares), (Ways.TOGETHER, "--together", together)):
         if value is not None and way not in chosen:
@@ -95,8 +101,23 @@ def _changed(plan: Plan, options: Options) -> Plan:
         repeats=_repeats(plan.repeats, options),
         seed=plan.seed if options.seed is None else options.seed,
         budget_s=time_of(options.budget, "--budget") or plan.budget_s,
+        exploring=wanted,
     )
-    return checked(changed, "--most")
+    return checked(changed, "--most", "--for")
+
+
+def _exploring(plan: Plan, options: Options) -> Exploring | None:
+    """What the file says, with what the command line says."""
+    before = plan.exploring
+    wanted = _valid(read_wanted, options.wanted, "--for") or (None if before is None else before.wanted)
+    runs = _valid(read_runs, options.runs, "--runs")
+    if wanted is not None:
+        for flag, value in (("--repeat", options.repeat), ("--most", options.most), ("--within", options.within)):
+            if value is not None:
+                raise InputError(f"{flag} goes not with --for: with it every place is run once at most")
+    if runs is None and before is not None and options.budget is None:
+        return replace(before, wanted=wanted or before.wanted)
+    return exploring(wanted, runs, bool(options.budget or plan.budget_s), "--runs")
 
 
 def _bounds(bounds: Bounds, options: Options) -> Bounds:

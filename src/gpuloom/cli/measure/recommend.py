@@ -1,6 +1,5 @@
 """`gpuloom recommend`: which slice, which share, alone or together, by what was measured."""
 
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +10,9 @@ from gpuloom.cli.output import Output, emit, print_json
 from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
+    from gpuloom.measure.explore.belief import Belief
     from gpuloom.measure.measured import Measured
-    from gpuloom.measure.recommend import Answer, Option
+    from gpuloom.measure.recommend import Answer
     from gpuloom.measure.set_answer import SetAnswer
     from gpuloom.measure.verdicts import Verdict
 
@@ -51,6 +51,7 @@ def recommend(
     What each answer rests on is in docs/recommend.md. Exit code 1 means that nothing measured can be chosen.
     """
     from gpuloom.cli.inputs import check_writable
+    from gpuloom.measure.explore.advise import believed_of
     from gpuloom.measure.figures import figures
     from gpuloom.measure.measured import read_measured
     from gpuloom.measure.service.profile import by_batch
@@ -61,12 +62,14 @@ def recommend(
     rows = by_batch(measured.rows)
     found = figures(rows)
     names = list(dict.fromkeys(figure.seat.workload for figure in found))
-    told = {name: _told(found, measured, name, asked, least_speed) for name in names}
-    chosen = None if together is None else _set(found, measured.model, names, together, devices, worst)
+    beliefs = believed_of(found, measured.model, measured.places)
+    told = {name: _told(found, measured, name, asked, least_speed, beliefs.get(name)) for name in names}
+    chosen = None if together is None else _set(found, measured, names, together, devices, worst)
     if report is not None:
         from gpuloom.measure.page import measured_page
 
-        report.write_text(measured_page(rows, measured.model, measured.facts, measured.host_cpus), encoding="utf-8")
+        text = measured_page(rows, measured.model, measured.facts, measured.host_cpus, measured.places)
+        report.write_text(text, encoding="utf-8")
     _print(told, chosen, output)
     if chosen is not None and chosen.seating is None:
         raise typer.Exit(1)
@@ -76,38 +79,41 @@ def recommend(
 
 def _asked(deadline: str | None) -> tuple[int, float] | None:
     """Steps and seconds."""
-    from gpuloom.work.units import seconds
+    from gpuloom.measure.explore.wanted import read_deadline
 
     if deadline is None:
         return None
-    match = re.fullmatch(r"\s*(\d+)\s+in\s+(\S+)\s*", deadline)
-    try:
-        found = (int(match[1]), seconds(match[2])) if match else (0, 0.0)
-    except ValueError:
-        found = (0, 0.0)
-    if found[0] < 1 or found[1] <= 0:
+    found = read_deadline(deadline)
+    if found is None:
         raise InputError(f"--deadline {deadline!r}: expected steps and a time, such as '10000 in 2h'")
     return found
 
 
 def _told(
-    found: Any, measured: "Measured", name: str, asked: tuple[int, float] | None, least_speed: float | None
+    found: Any,
+    measured: "Measured",
+    name: str,
+    asked: tuple[int, float] | None,
+    least_speed: float | None,
+    belief: "Belief | None",
 ) -> "tuple[list[Answer], tuple[Verdict, ...]]":
     from gpuloom.measure import recommend as answers
+    from gpuloom.measure.options import options
     from gpuloom.measure.verdicts import verdicts
 
     if least_speed is not None and not 0 < least_speed < float("inf"):
         raise InputError(f"--least-speed is {least_speed:g}: expected steps a second above 0")
-    known: list[Option] = answers.options(found, measured.model, name)
-    told = list(answers.recommend(known))
+    known = options(found, measured.model, name, belief)
+    told = list(answers.recommend(known, belief))
     if asked is not None:
-        told.append(answers.by_deadline(known, *asked))
+        told.append(answers.by_deadline(known, *asked, belief))
     if least_speed is not None:
-        told.append(answers.least_speed(known, least_speed))
+        told.append(answers.least_speed(known, least_speed, belief))
     return told, verdicts(found, measured.model, name, measured.host_cpus)
 
 
-def _set(found: Any, model: Any, names: list[str], together: str, devices: int, worst: bool) -> "SetAnswer":
+def _set(found: Any, measured: "Measured", names: list[str], together: str, devices: int, worst: bool) -> "SetAnswer":
+    from gpuloom.measure.explore.advise import believed
     from gpuloom.measure.set_answer import best_for_set
     from gpuloom.measure.sets import Objective
 
@@ -115,7 +121,9 @@ def _set(found: Any, model: Any, names: list[str], together: str, devices: int, 
     for word in wanted:
         if word not in names:
             raise InputError(f"--set {together}: {word!r} was not measured; measured were {', '.join(names) or 'none'}")
-    return best_for_set(found, model, wanted, devices, Objective.WORST if worst else Objective.SUM)
+    beliefs = {name: believed(found, measured.model, name) for name in measured.places}
+    objective = Objective.WORST if worst else Objective.SUM
+    return best_for_set(found, measured.model, wanted, devices, objective, beliefs=beliefs)
 
 
 def _print(

@@ -58,7 +58,7 @@ def plan_of(options: Options) -> Plan:
         within_pct=options.within or REPEATS.within_pct,
     )
     budget_s = time_of(options.budget, "--budget")
-    return checked(service_plan(models, grid, bounds, repeats, options.seed or 0, budget_s), "--most")
+    return checked(service_plan(models, grid, bounds, repeats, options.seed or 0, budget_s), "--most", "")
 
 
 def _share(word: str, flag: str) -> float:

@@ -34,9 +34,10 @@ from gpuloom.live.users import Account, account_of, closed_to
 from gpuloom.measure.arrangement import Arrangement, Way
 from gpuloom.measure.campaign.asked import Asked, code_in, device_facts, read_asked, why_not_the_same, write_asked
 from gpuloom.measure.campaign.counting import counting_on
+from gpuloom.measure.campaign.exploring import order_of
 from gpuloom.measure.campaign.journal import Journal
 from gpuloom.measure.campaign.left import end_what_is_left
-from gpuloom.measure.campaign.order import Ahead, Next, Run, ahead, is_affordable, next_run, spent_s
+from gpuloom.measure.campaign.order import Ahead, Next, Run, is_affordable, spent_s
 from gpuloom.measure.campaign.run import Bench, OneRun
 from gpuloom.measure.measured import CSV, METADATA, model_as
 from gpuloom.measure.plan import LeftOut, Plan, Ways, arrangements, place
@@ -51,6 +52,7 @@ class Stop(StrEnum):
     """Why a campaign is over."""
 
     KNOWN = "all is known"
+    ENOUGH = "as many runs as were wished for are made"
     BUDGET = "the budget is spent"
     INTERRUPTED = "interrupted"
 
@@ -115,6 +117,8 @@ class Campaign:
         self._devices = devices_of(cutter, (self._host,), store)
         self.model = insist(lambda: cutter.look(self._host)).model
         self._arrangements, self._left_out = self._what_there_is()
+        self._order = order_of(wish.plan, self.model, self._arrangements)
+        self._arrangements = self._order.arrangements
 
     def _what_there_is(self) -> tuple[tuple[Arrangement, ...], tuple[LeftOut, ...]]:
         plan = self._wish.plan
@@ -153,7 +157,7 @@ class Campaign:
         end_what_is_left(self._store, launcher, self._devices, {run.number for run in journal.runs})
         chosen = self._next(journal.runs)
         if self._before is not None and (chosen is None or not self._affords(chosen, journal.runs)):
-            return self._before, Stop.KNOWN if chosen is None else Stop.BUDGET
+            return self._before, self._end if chosen is None else Stop.BUDGET
         self._take()
         plan = self._wish.plan
         most_s = plan.bounds.patience_s + plan.bounds.seconds
@@ -183,7 +187,7 @@ class Campaign:
                 self._write(journal.runs, self._metadata(asked, journal.runs, None))
                 self._watcher.ended(run, self._ahead(journal.runs))
                 chosen = self._next(journal.runs)
-        return asked, Stop.INTERRUPTED if chosen is not None else Stop.KNOWN
+        return asked, Stop.INTERRUPTED if chosen is not None else self._end
 
     def _take(self) -> None:
         """The device is ours, whole and uncut; Refused if it is not to be had."""
@@ -222,14 +226,18 @@ class Campaign:
             return find_home(key_of(self._store.folder))
         return None
 
+    @property
+    def _end(self) -> Stop:
+        return Stop.KNOWN if self._wish.plan.exploring is None else Stop.ENOUGH
+
     def _next(self, runs: Sequence[Run]) -> Next | None:
-        return next_run(self._arrangements, runs, self._wish.plan.repeats, self._wish.plan.seed)
+        return self._order.next(runs)
 
     def _affords(self, chosen: Next, runs: Sequence[Run]) -> bool:
         return is_affordable(chosen, runs, self._wish.plan.budget_s)
 
     def _ahead(self, runs: Sequence[Run]) -> Ahead:
-        return ahead(self._arrangements, runs, self._wish.plan.repeats, self._wish.plan.budget_s)
+        return self._order.ahead(runs, self._wish.plan.budget_s)
 
     # ---- what is written -------------------------------------------------------------------------------------------
 
@@ -240,7 +248,8 @@ class Campaign:
 
     def _metadata(self, asked: Asked, runs: Sequence[Run], stop: Stop | None) -> dict[str, object]:
         found = asdict(asked)
-        plan = found.pop("plan") | {"repeats": asdict(self._wish.plan.repeats), "budget_s": self._wish.plan.budget_s}
+        now = asdict(self._wish.plan)
+        plan = found.pop("plan") | {name: now[name] for name in ("repeats", "budget_s", "exploring")}
         return {
             "version": VERSION,
             "gpuloom": found.pop("version"),
@@ -252,6 +261,7 @@ class Campaign:
             "plan": plan,
             "arrangements": [_described(one, self.model, runs) for one in self._arrangements],
             "left_out": [asdict(one) for one in self._left_out],
+            "explored": self._order.told(runs),
         }
 
 

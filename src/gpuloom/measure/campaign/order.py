@@ -41,6 +41,8 @@ class Next:
     number: int
     arrangement: Arrangement
     repetition: int
+    why: str = ""
+    """Of all that could be next; empty where everybody just has his turn."""
 
 
 def next_run(arrangements: Sequence[Arrangement], done: Sequence[Run], repeats: Repeats, seed: int) -> Next | None:
@@ -110,11 +112,12 @@ def is_affordable(chosen: Next, done: Sequence[Run], budget_s: float | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What is still to come, at least: further repetitions may be needed."""
+    """What is still to come, at least (further repetitions may be needed), or at most."""
 
     runs: int
     seconds: float | None
     """None: nobody can tell yet."""
+    at_most: bool = False
 
 
 def ahead(arrangements: Sequence[Arrangement], done: Sequence[Run], repeats: Repeats, budget_s: float | None) -> Ahead:
@@ -135,3 +138,21 @@ def _by_arrangement(arrangements: Sequence[Arrangement], done: Sequence[Run]) ->
         if run.arrangement in runs:
             runs[run.arrangement].append(run)
     return runs
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """All arrangements, one after the other."""
+
+    arrangements: tuple[Arrangement, ...]
+    repeats: Repeats
+    seed: int
+
+    def next(self, done: Sequence[Run]) -> Next | None:
+        return next_run(self.arrangements, done, self.repeats, self.seed)
+
+    def ahead(self, done: Sequence[Run], budget_s: float | None) -> Ahead:
+        return ahead(self.arrangements, done, self.repeats, budget_s)
+
+    def told(self, _done: Sequence[Run]) -> None:
+        """Nothing was left to be guessed."""

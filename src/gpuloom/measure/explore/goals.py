@@ -25,7 +25,17 @@ DOUBT_PCT = 15.0
 """So much better has to be what was only predicted: outliers are more frequent than a normal distribution says."""
 
 
+class Sized(Protocol):
+    @property
+    def part(self) -> float:
+        """Of the device, 0 to 1."""
+
+
 class Goal(Protocol):
+    """A frozen value: goals are compared, and looked up by."""
+
+    def __hash__(self) -> int: ...
+
     @property
     def name(self) -> str: ...
 
@@ -47,11 +57,11 @@ class OneCopy:
     name: str = "one copy"
     doubt_pct: float = 0.0
 
-    def choose(self, places: Sequence[Place], step_ms: Floats, _ran: Container[int] = ()) -> int:
-        chances = (step_ms <= _slowest_near(step_ms)).mean(axis=0)
-        return _smallest(places, chances, min(0.5, float(chances.max())))
+    def choose(self, places: Sequence[Sized], step_ms: Floats, _ran: Container[int] = ()) -> int:
+        """What is expected to cost least: near the threshold a little speed is risked sooner than half a device."""
+        return int(np.argmin(self.costs(places, step_ms).mean(axis=0)))
 
-    def costs(self, places: Sequence[Place], step_ms: Floats) -> Floats:
+    def costs(self, places: Sequence[Sized], step_ms: Floats) -> Floats:
         near = _slowest_near(step_ms)
         lacking = 100 * (1 - np.divide(near, step_ms, out=np.zeros_like(step_ms), where=np.isfinite(step_ms)))
         costs: Floats = np.where(step_ms <= near, _wasted_pct(places, np.asarray(step_ms <= near)), lacking)
@@ -98,7 +108,7 @@ def _slowest_near(step_ms: Floats) -> Floats:
     return near
 
 
-def _wasted_pct(places: Sequence[Place], enough: Bools) -> Floats:
+def _wasted_pct(places: Sequence[Sized], enough: Bools) -> Floats:
     """What each place takes more of the device than the smallest that is enough."""
     parts = np.array([place.part for place in places])
     least = np.where(enough, parts, np.inf).min(axis=1, keepdims=True)

@@ -10,12 +10,8 @@ from itertools import combinations
 from math import inf, log
 from statistics import fmean
 
-import numpy as np
-
 from gpuloom.measure.explore.belief import Belief
 from gpuloom.measure.explore.goals import Goal
-from gpuloom.measure.explore.places import Place
-from gpuloom.perf.arrays import Floats
 
 DRAWS = 128
 OUTCOMES = 16
@@ -58,20 +54,6 @@ def next_run(belief: Belief, goal: Goal, among: Sequence[int], runs_left: int = 
     best = min(range(len(sets)), key=costs.__getitem__)
     first = min(sets[best], key=lambda at: cost_after(belief, goal, [at])) if together > 1 else sets[best][0]
     return NextRun(first, now, costs[best])
-
-
-def opening(done: Floats, places: Sequence[Place], goal: Goal, runs: int = AHEAD) -> tuple[int, ...]:
-    """The places to begin with: with runs there alone the workloads that are known (a row each) would have been served
-    best. A normal distribution is vague about how often which place is best; what was seen is not."""
-
-    def cost(chosen: Sequence[int]) -> float:
-        seen = np.full_like(done, inf)
-        seen[:, chosen] = done[:, chosen]
-        choices = [goal.choose(places, row[None], chosen) for row in seen]
-        return float(goal.costs(places, done)[np.arange(len(done)), choices].mean())
-
-    best = min(combinations(range(len(places)), runs), key=cost)
-    return tuple(sorted(best, key=lambda at: cost([at])))
 
 
 def cost_after(belief: Belief, goal: Goal, places: Sequence[int]) -> float:

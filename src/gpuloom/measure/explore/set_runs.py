@@ -4,10 +4,11 @@ The same rule as for one workload, on the sum of relative speeds of the best sea
 others only through who would sit where, so a workload's outcomes are gone through once, and again when it has run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import log
+from statistics import fmean
 
 import numpy as np
 
@@ -19,8 +20,9 @@ from gpuloom.perf.arrays import Floats
 DRAWS, OUTCOMES = 128, 16
 MISFIT = 0.6
 """What running out of memory in its seat costs beyond the work that is not done, in workloads on a whole device: who
-does not fit has to be seated anew, and how much a stranger needs is known least of all. Chosen on other draws of sets
-than those that the benchmark reports."""
+does not fit has to be seated anew, and how much a stranger needs is known least of all."""
+WHILE_RUNNING = 0.3
+"""The same while there are runs to come, which may still tell. Both chosen on draws of sets that are not reported."""
 
 
 def relative_speeds(belief: Belief) -> Floats:
@@ -31,10 +33,10 @@ def relative_speeds(belief: Belief) -> Floats:
     return speeds
 
 
-def cautious_speeds(belief: Belief) -> Floats:
+def cautious_speeds(belief: Belief, misfit: float = MISFIT) -> Floats:
     """The same, less where it may not fit: what to seat by."""
     lacks = np.array([1 - belief.chance_to_fit(at) for at in range(len(belief.places))])
-    speeds: Floats = relative_speeds(belief) - MISFIT * lacks
+    speeds: Floats = relative_speeds(belief) - misfit * lacks
     return speeds
 
 
@@ -50,11 +52,12 @@ class Thought:
 def think(belief: Belief, among: Sequence[int]) -> Thought:
     """Two runs together are thought through of those who have had one: the first is made anyway."""
     runs = 2 if belief.ran else 1
-    thought = Thought(relative_speeds(belief))
+    thought = Thought(cautious_speeds(belief, WHILE_RUNNING))
     drawn = belief.draws(OUTCOMES)
     for count in range(1, runs + 1):
         for places in combinations(among, count):
-            rows = [relative_speeds(_after(belief, places, outcome[list(places)])) for outcome in drawn]
+            then = [_after(belief, places, outcome[list(places)]) for outcome in drawn]
+            rows = [cautious_speeds(belief, WHILE_RUNNING) for belief in then]
             thought.after[places] = np.array(rows)
     return thought
 
@@ -67,27 +70,46 @@ def _after(belief: Belief, places: Sequence[int], outcome: Floats) -> Belief:
     return then
 
 
+@dataclass(frozen=True, slots=True)
+class SetRun:
+    who: int
+    """Of the workloads."""
+    place: int
+    gain: float
+    """A run, in workloads on a whole device: by how much more the set is then expected to do."""
+
+
 def next_of_set(
-    model: GpuModel, profiles: Sequence[str], thoughts: Sequence[Thought], fresh: Sequence[int] = ()
-) -> tuple[int, int]:
-    """Whose run, and in which place: the one with the largest gain a run. `fresh` have not run: they come first, as of
-    them not even the order of magnitude is known."""
+    model: GpuModel,
+    profiles: Sequence[str],
+    thoughts: Sequence[Thought],
+    fresh: Sequence[int] = (),
+    seats: Sequence[int] | None = None,
+) -> SetRun:
+    """The run with the largest gain. `fresh` have not run: they come first, as of them not even the order of magnitude
+    is known. `seats`: which workload each copy of the set is; without it each is one copy."""
+    copies = np.array(range(len(thoughts)) if seats is None else seats, dtype=np.intp)
     speeds = np.array([thought.speeds for thought in thoughts])
-    now = scores(model, speeds, profiles).max()
-    best: tuple[float, int, tuple[int, ...]] | None = None
+    now = float(scores(model, speeds[copies], profiles).max())
+
+    def gain(who: int, rows: Floats) -> float:
+        """Of what is expected once it is known that this workload is so fast: a row for each outcome."""
+        most = [float(scores(model, changed[copies], profiles).max()) for changed in _with(speeds, who, rows)]
+        return fmean(most) - now
+
+    best: SetRun | None = None
     for who in fresh or range(len(thoughts)):
         for places, rows in thoughts[who].after.items():
-            gain = np.mean([_with(model, profiles, speeds, who, row) for row in rows]) - now
-            if best is None or gain / len(places) > best[0] + 1e-9:
-                best = (float(gain) / len(places), who, places)
+            each = gain(who, rows) / len(places)
+            if best is None or each > best.gain + 1e-9:
+                first = max(places, key=lambda at: gain(who, thoughts[who].after[at,]) if len(places) > 1 else 0.0)
+                best = SetRun(who, first, each)
     assert best is not None, "somebody has a place left to run in"
-    _, who, places = best
-    alone = {at: thoughts[who].after[at,] for at in places if (at,) in thoughts[who].after}
-    first = max(alone, key=lambda at: float(np.mean([_with(model, profiles, speeds, who, r) for r in alone[at]])))
-    return who, first
+    return best
 
 
-def _with(model: GpuModel, profiles: Sequence[str], speeds: Floats, who: int, row: Floats) -> float:
-    changed = speeds.copy()
-    changed[who] = row
-    return float(scores(model, changed, profiles).max())
+def _with(speeds: Floats, who: int, rows: Floats) -> Iterator[Floats]:
+    for row in rows:
+        changed = speeds.copy()
+        changed[who] = row
+        yield changed

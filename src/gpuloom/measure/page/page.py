@@ -3,12 +3,16 @@
 Pure: from rows to text; the same rows give the same bytes. Names and what programs said are text, never markup.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuloom.gpus.model import GpuModel
+from gpuloom.measure.arrangement import Seat
+from gpuloom.measure.explore.advise import believed_of
+from gpuloom.measure.explore.belief import Belief
 from gpuloom.measure.figures import Figure, Interval, alone, figures, in_parallel
+from gpuloom.measure.options import Option, options
 from gpuloom.measure.page.bars import Bar, bars, differences
-from gpuloom.measure.recommend import Answer, Option, options, recommend
+from gpuloom.measure.recommend import Answer, recommend
 from gpuloom.measure.results import Copy, Outcome
 from gpuloom.measure.verdicts import SAME_PCT, part_of, verdicts, whole
 from gpuloom.pages import page as pages
@@ -29,14 +33,26 @@ KINDS = ((ONE, "one copy"), (SEVERAL, "several at once"), ("host", "90 % interva
 
 
 def measured_page(
-    rows: Iterable[Copy], model: GpuModel, facts: Sequence[str] = (), host_cpus: int | None = None
+    rows: Iterable[Copy],
+    model: GpuModel,
+    facts: Sequence[str] = (),
+    host_cpus: int | None = None,
+    places: Mapping[str, Sequence[Seat]] | None = None,
 ) -> str:
-    """`facts` go below the title: device, driver, command, day. `host_cpus`: that the host has beside its device."""
+    """`facts` go below the title: device, driver, command, day. `host_cpus`: that the host has beside its device.
+
+    `places`: of workloads that were not run in all of them.
+    """
     found = figures(rows)
+    beliefs = believed_of(found, model, places or {})
     workloads = list(dict.fromkeys(figure.seat.workload for figure in found))
     shown = workloads[:MOST_WORKLOADS]
     several = len(workloads) > 1
-    parts = [p for at, name in enumerate(shown) for p in _workload(at, name, found, model, host_cpus, several)]
+    parts = [
+        part
+        for at, name in enumerate(shown)
+        for part in _workload(at, name, found, model, host_cpus, several, beliefs.get(name))
+    ]
     if len(workloads) > MOST_WORKLOADS:
         parts.append(pages.notice(f"Only the first {MOST_WORKLOADS} of {len(workloads):,} workloads are shown."))
     named = workloads[0] if len(workloads) == 1 else f"{len(workloads):,} workloads"
@@ -50,11 +66,17 @@ def measured_page(
 
 
 def _workload(
-    at: int, name: str, found: Sequence[Figure], model: GpuModel, host_cpus: int | None, several: bool
+    at: int,
+    name: str,
+    found: Sequence[Figure],
+    model: GpuModel,
+    host_cpus: int | None,
+    several: bool,
+    belief: Belief | None,
 ) -> list[Html]:
-    known = options(found, model, name)
+    known = options(found, model, name, belief)
     prefix = f"{name}: " if several else ""
-    answers = recommend(known)
+    answers = recommend(known, belief)
     sentences = [f"{verdict.about}: {verdict.says}" for verdict in verdicts(found, model, name, host_cpus)]
     return [
         pages.section(f"answers-{at}", prefix + "What to choose", _cards(answers), _listed(a.says for a in answers)),
