@@ -139,7 +139,7 @@ def run(
         work, state = Path(folder) / "jobs.yaml", Path(folder) / "state"
         work.write_text(json.dumps({"jobs": jobs}), encoding="utf-8")
         words = ["run", work, "--state", state, "--device", setting.device, "--policy", policy]
-        words += ["--pace", setting.pace, "--output", "json"]
+        words += ["--pace", setting.pace, "--memory", "none", "--output", "json"]  # each run knows as little
         for name, seconds in timing_s.items():
             words += ["--timing", f"{name}={seconds * setting.pace:g}"]
         began_s = time.monotonic()

@@ -20,6 +20,7 @@ COMMANDS: dict[str, list[object]] = {
         "--policies", "whole-fifo best-static oracle miso-paper miso",
     ],
     "miso_levers": ["miso_levers.py", "--data", MISO, "--seeds", "1-20"],
+    "miso_memory": ["miso_memory.py", "--data", MISO, "--seeds", "1-20"],
     "predictor": ["predictor.py", "--train", MISO / "mps_mixes.csv"],
     "miso_world_40_gpus": [
         "miso_world.py", "--data", MISO, "--seeds", "1-3", "--gpus", "40xA100-40GB", "--jobs", 1000, "--gap-s", 12,

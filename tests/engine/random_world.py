@@ -28,6 +28,7 @@ from gpuloom.engine.events import (
     JobStarted,
     JobStopped,
     RescaleFailed,
+    SeenEarlier,
 )
 from gpuloom.engine.instructions import Cut, Instruction
 from gpuloom.engine.log import Header, Scribe, header_line
@@ -38,6 +39,7 @@ from gpuloom.engine.transitions import TRANSITIONS
 from gpuloom.gpus.catalogue import find
 from gpuloom.gpus.cluster import Cluster, Gpu, describe, describe_gpu, parse_cluster
 from gpuloom.gpus.model import GpuModel, Layout
+from gpuloom.perf.slices.earlier import Earlier
 from gpuloom.perf.speed import Estimate
 from gpuloom.policies.registry import make_policy
 from gpuloom.work.model import Hints, Job, Kind
@@ -50,6 +52,7 @@ STRETCHED, SETTLING = "stretched", 60
 ELASTIC = frozenset({"tiresias", "optimus", "pollux", "ones", "ones-paper", STRETCHED})
 MIXED = "ones among all kinds"
 """The same policy in a world of elastic, rigid and sliceable jobs, on GPUs of which some can be cut."""
+KNOWING = "miso that is told of earlier runs"
 WORKLOADS = (None, "a", "b", "c")
 MOST_JOBS = 7
 
@@ -76,6 +79,10 @@ def live(policy: str, seed: int, turns: int, make: MakePolicy = fresh) -> Lived:
     elastic = None if policy == MIXED else policy in ELASTIC
     world = RandomWorld(engine, Random(seed), elastic=elastic, stretched=policy == STRETCHED)
     lines, states = [header_line(header)], [dump(engine.state)]
+    if policy == KNOWING:
+        engine.turn([told := SeenEarlier(0.0, "kept", earlier_at_random(Random(seed)))])
+        lines.append(scribe.line([told]))
+        states.append(dump(engine.state))
     for number in range(turns + SETTLING if world.stretched else turns):
         events = world.turn() if number < turns else world.settle()
         memory = recall(engine.policy) if engine.asked else None
@@ -83,6 +90,19 @@ def live(policy: str, seed: int, turns: int, make: MakePolicy = fresh) -> Lived:
         states.append(dump(engine.state))
         check_invariants(engine)
     return Lived(lines, states, engine)
+
+
+def earlier_at_random(dice: Random) -> tuple[Earlier, ...]:
+    """Of some workloads on some models, and not always in agreement with what their jobs will report."""
+    found = []
+    for name in ("A100-40GB", "A100-80GB"):
+        model = find(name)
+        for workload in [one for one in WORKLOADS if one is not None and dice.random() < 0.8]:
+            profiles = dice.sample(model.profiles, dice.randint(0, 4))
+            rates = {profile.name: profile.slices ** dice.uniform(0.3, 1) for profile in profiles}
+            small_mib = dice.choice((None, None, model.by_name[model.profiles[-1].name].mem_mib))
+            found.append(Earlier(workload, name, rates, small_mib, dice.random() < 0.5, True))
+    return tuple(found)
 
 
 class RandomWorld:

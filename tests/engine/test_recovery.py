@@ -24,12 +24,12 @@ from gpuloom.policies.registry import POLICIES
 from gpuloom.work.model import Job
 from tests.engine.dump import dump
 from tests.engine.old_lines import old_line
-from tests.engine.random_world import MIXED, fresh, live
+from tests.engine.random_world import KNOWING, MIXED, fresh, live
 
 TURNS = 60
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, "miso:-migration,-telemetry", MIXED])
+@pytest.mark.parametrize("policy", [*POLICIES, "miso:-migration,-telemetry", MIXED, KNOWING])
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**31), part=st.floats(0, 1))
 def test_whoever_recovers_decides_as_if_nothing_had_been(policy: str, seed: int, part: float) -> None:
@@ -53,7 +53,7 @@ def test_whoever_recovers_decides_as_if_nothing_had_been(policy: str, seed: int,
     assert header.begins_on() == engine.state.cluster or len(engine.state.cluster) > len(header.cluster)
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, MIXED])
+@pytest.mark.parametrize("policy", [*POLICIES, MIXED, KNOWING])
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**31))
 def test_asked_again_it_says_the_same_and_no_plan_is_refused(policy: str, seed: int) -> None:

@@ -51,6 +51,8 @@ class Shop:
         """More words of its command line."""
         self.owner: int | None = None
         """Whose work file it is."""
+        self.working_dir: Path | None = None
+        """Of the runner; None: that of the tests."""
         self.store = Store(self.state)
         self.jobs: dict[str, int] = {}
         self._entries: list[dict[str, Any]] = []
@@ -136,7 +138,14 @@ class Shop:
             "GPULOOM_STANDIN_FIRED": str(self.folder / "fired"),
         }
         environment |= self.environment
-        runner = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        runner = subprocess.Popen(
+            words,
+            env=environment,
+            cwd=self.working_dir,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self._runners.append(runner)
         return runner
 

@@ -82,6 +82,7 @@ class Hardware:
         self.ctl("init", *models)
         for record in (self.folder / "state").glob("*.json"):
             record.unlink()
+        (self.folder / "state" / "memory" / "memory.json").unlink(missing_ok=True)
 
     def show(self, gpu: int = 0) -> dict[str, Any]:
         shown: list[dict[str, Any]] = json.loads(self.ctl("show").stdout)

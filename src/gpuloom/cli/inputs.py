@@ -51,6 +51,9 @@ Fault = Annotated[
         "Repeatable.",
     ),
 ]
+Memory = Annotated[
+    Path | None, typer.Option("--memory", help="Tell the policy what earlier runs saw, in this file; it is only read.")
+]
 
 
 def gather(
@@ -65,11 +68,12 @@ def gather(
     guesses: float | None,
     cost: list[str] | None,
     fault: list[str] | None,
+    memory: Path | None = None,
 ) -> "Inputs":
     from gpuloom.sim.inputs import Inputs
 
     costs, faults = tuple(cost or ()), tuple(fault or ())
-    return Inputs(trace, format, gpus, jobs, gap_s, profiles, every, probe, guesses, costs, faults)
+    return Inputs(trace, format, gpus, jobs, gap_s, profiles, every, probe, guesses, costs, faults, memory=memory)
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -4,14 +4,16 @@ No clock, no socket and no true speed: only what has been observed and predicted
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpuloom.gpus.cluster import Cluster, IdleGpus
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.model import Layout
 from gpuloom.perf.goodput.model import GoodputModel
+from gpuloom.perf.slices.earlier import Earlier
 from gpuloom.perf.speed import Estimate
 from gpuloom.work.model import NO_HINTS, Hints, Job
 
@@ -56,6 +58,10 @@ class MoveCosts:
     def of_change(self, in_place: bool) -> float:
         return self.resize_s if in_place else self.resume_s
 
+
+SeenBefore = Mapping[tuple[str, str], Earlier]
+"""By fingerprint of the workload and model of GPU."""
+NOTHING_BEFORE: SeenBefore = MappingProxyType({})
 
 USUAL_COSTS = MoveCosts()
 """Where nobody knows better: what Pollux's authors charge, and a resize as it was measured on small models."""
@@ -125,3 +131,5 @@ class View:
     costs: MoveCosts = USUAL_COSTS
     finished: tuple[JobView, ...] = ()
     """Jobs that completed since the policy was last asked, as they were then, in order."""
+    earlier: SeenBefore = field(default_factory=lambda: NOTHING_BEFORE)
+    """What earlier runs and measurements saw of these jobs' workloads: another object when there is more of it."""

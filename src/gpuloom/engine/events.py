@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpuloom.contract.view import Estimates, Report
 from gpuloom.gpus.cluster import DescribedGpu
 from gpuloom.gpus.model import Layout
+from gpuloom.perf.slices.earlier import Earlier
 from gpuloom.work.model import NO_HINTS, Hints, Job
 
 
@@ -176,6 +177,16 @@ class PolicyReset:
     cause: str
 
 
+@dataclass(frozen=True, slots=True)
+class SeenEarlier:
+    """What earlier runs and measurements saw of workloads, told before the first job of each. So the log has it."""
+
+    at_s: float
+    cause: str
+    """Where that was kept."""
+    seen: tuple[Earlier, ...]
+
+
 Event = (
     JobArrived
     | JobStarted
@@ -196,4 +207,5 @@ Event = (
     | GpuProbed
     | Tick
     | PolicyReset
+    | SeenEarlier
 )

@@ -29,15 +29,20 @@ from gpuloom.engine.events import (
     JobStopped,
     PolicyReset,
     RescaleFailed,
+    SeenEarlier,
 )
 from gpuloom.engine.machine import Decision
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.model import Layout
+from gpuloom.perf.slices.earlier import Earlier
+from gpuloom.perf.slices.memory import fingerprint
 from gpuloom.work.model import Job
 
 
 class What(StrEnum):
     ARRIVED = "arrived"
+    SEEN_EARLIER = "seen earlier"
+    """Its workload, before this run."""
     PLACED = "placed"
     MOVED = "moved"
     KEPT = "kept"
@@ -101,6 +106,8 @@ class Entry:
     layout: Layout = ()
     estimates: Estimates | None = None
     """What a probe predicts of it."""
+    earlier: Earlier | None = None
+    """What was seen before this run, on one model of GPU."""
 
 
 _ENDS: dict[type, What] = {
@@ -154,11 +161,13 @@ class _Follower:
         """Since when it works or, if it does not, waits."""
         self._working = False
         self._report: JobReported | None = None
+        self._earlier: list[Earlier] = []
+        """What was seen before this run of any workload: which one the job is, its arrival says."""
 
     def may_concern(self, text: str) -> bool:
         """Does the line tell of something that does not name the job, but may be about it?"""
         about_gpus = bool(self._grants) and any(kind in text for kind in _ABOUT_GPUS)
-        return about_gpus or (self._is_here and '{"PolicyReset":' in text)
+        return about_gpus or (self._is_here and '{"PolicyReset":' in text) or '{"SeenEarlier":' in text
 
     def take(self, entry: log.Entry) -> Iterator[Entry]:
         match entry:
@@ -167,6 +176,11 @@ class _Follower:
                 self._grants, self._working, self._totals = (), False, Totals()
                 self.others, self._is_here, self._job = 0, True, entry.job
                 yield self._entry(What.ARRIVED, entry.at_s, entry.cause, job=entry.job)
+                for known in self._earlier:
+                    if known.workload == fingerprint(entry.job):
+                        yield self._entry(What.SEEN_EARLIER, entry.at_s, known.by_whom, earlier=known)
+            case SeenEarlier():
+                self._earlier += entry.seen
             case Decision():
                 yield from self._decided(entry)
             case JobReported() if entry.job_id == self.job_id:

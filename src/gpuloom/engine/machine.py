@@ -35,6 +35,7 @@ from gpuloom.engine.events import (
     JobStarted,
     PolicyReset,
     RescaleFailed,
+    SeenEarlier,
     Tick,
 )
 from gpuloom.engine.feasible import why_infeasible
@@ -45,6 +46,7 @@ from gpuloom.engine.transitions import ENDED, TRANSITIONS, JobEvent
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster, as_gpu
 from gpuloom.gpus.steps import plan_steps
+from gpuloom.perf.slices.memory import fingerprint
 
 
 class IllegalEvent(Exception):  # noqa: N818  (it is the event that is wrong)
@@ -180,6 +182,16 @@ class Engine:
 
     def _reset(self, event: PolicyReset) -> list[Instruction]:  # noqa: ARG002
         self.state.changed = True  # a policy that skips idle rounds has seen nothing of what there is
+        return []
+
+    def _seen_earlier(self, event: SeenEarlier) -> list[Instruction]:
+        state = self.state
+        late = {fingerprint(job.job) for job in state.jobs.values()}
+        new = {(one.workload, one.model): one for one in event.seen}
+        for workload, model in new:
+            if workload in late or (workload, model) in state.earlier:
+                raise IllegalEvent(f"SeenEarlier of {workload} on {model}, but that is told once, before its first job")
+        state.earlier = MappingProxyType({**state.earlier, **new})
         return []
 
     def _reported(self, event: JobReported) -> list[Instruction]:
@@ -341,7 +353,7 @@ class Engine:
     def view(self, cause: str) -> View:
         state = self.state
         jobs, gpus = (self._jobs, self._waiting), (self._gpus, state.idle)
-        return View(state.now_s, cause, state.cluster, *jobs, *gpus, self.costs, tuple(state.finished))
+        return View(state.now_s, cause, state.cluster, *jobs, *gpus, self.costs, tuple(state.finished), state.earlier)
 
     def _take(self, decision: Decision) -> list[Instruction]:
         self.decision = decision
@@ -447,6 +459,7 @@ class Engine:
 _HANDLERS: dict[type[Event], Callable[[Engine, Any], list[Instruction]]] = {
     Tick: Engine._tick,
     PolicyReset: Engine._reset,
+    SeenEarlier: Engine._seen_earlier,
     JobArrived: Engine._arrive,
     JobReported: Engine._reported,
     JobStalled: Engine._stalled,

@@ -6,12 +6,14 @@ know whether it would decide the same asks for an `audit`.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from gpuloom.contract.policy import Policy
 from gpuloom.engine.events import Event, PolicyReset
 from gpuloom.engine.log import Header, Turn, read_turns
 from gpuloom.engine.machine import Engine, IllegalDecision, IllegalEvent
 from gpuloom.engine.memory import changed, recall
+from gpuloom.engine.state import State
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster
 
@@ -46,15 +48,24 @@ class _Remembered:
             raise InputError(f"{name}: turn {turn.number}: memory: not a change of what was remembered") from None
 
 
-def recover(lines: Iterable[str], name: str, policy_of: MakePolicy, cluster: Cluster | None = None) -> Recovered:
-    """The engine as the log left it. `cluster` only where the log does not describe its GPUs: in version 1."""
+def recover(
+    lines: Iterable[str],
+    name: str,
+    policy_of: MakePolicy,
+    cluster: Cluster | None = None,
+    on_event: Callable[[State, Event], None] = lambda *_: None,
+) -> Recovered:
+    """The engine as the log left it. `cluster` only where the log does not describe its GPUs: in version 1.
+
+    `on_event` hears of each event once it is applied.
+    """
     header, turns = read_turns(lines, name)
     if cluster is None or header.cluster:
         cluster = header.begins_on()
     engine = Engine(cluster, policy_of(header, cluster), costs=header.costs)
     remembered, last = _Remembered(), 0
     for turn in turns:
-        follow(engine, turn, name)
+        follow(engine, turn, name, partial(on_event, engine.state))
         remembered.take(turn, asked=engine.asked, name=name)
         last = turn.number
     reset = _restore(engine.policy, remembered)

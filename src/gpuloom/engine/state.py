@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from gpuloom.contract.view import GpuView, JobView, Phase
+from gpuloom.contract.view import NOTHING_BEFORE, GpuView, JobView, Phase, SeenBefore
 from gpuloom.gpus.cluster import Cluster, Gpu, IdleGpus
 from gpuloom.gpus.grant import Device, Grants
 
@@ -40,6 +40,8 @@ class State:
         """Something that matters has happened since the policy was last asked."""
         self.finished: list[JobView] = []
         """Who completed since the policy was last asked."""
+        self.earlier: SeenBefore = NOTHING_BEFORE
+        """What earlier runs saw."""
         self.completed = 0
         self.given_up = 0
         self.plans_accepted = 0

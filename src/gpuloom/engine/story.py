@@ -1,15 +1,18 @@
 """A job's history in words: lines for people, rows for programs."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from gpuloom.contract.plan import Reason
 from gpuloom.engine.history import Entry, What
 from gpuloom.engine.log import Header
 from gpuloom.pages.words import duration, number
+from gpuloom.perf.slices.earlier import Earlier
 from gpuloom.work.model import Job
 
 COLOURS = {
     What.PLACED: "green",
+    What.SEEN_EARLIER: "cyan",
     What.MOVED: "cyan",
     What.KEPT: "cyan",
     What.RESIZING: "cyan",
@@ -56,6 +59,7 @@ def rows(entries: Sequence[Entry], *, flat: bool = False) -> list[dict[str, obje
             "moves": totals.moves,
             "rescales": totals.rescales,
             "decisions_about_others": entry.others,
+            "earlier": entry.earlier and (_seen_earlier(entry.earlier) if flat else asdict(entry.earlier)),
         }
         if flat:
             out += [row | _reason(reason, flat=True) for reason in entry.reasons or (Reason("", "", ""),)]
@@ -116,6 +120,8 @@ def _what(entry: Entry) -> str:
             return f"on GPU {entry.gpu}: predicted speed {_estimates(entry)}"
         case What.GPU_LOST | What.GPU_LEFT:
             return f"GPU {entry.gpu} ({entry.cause}){worked}"
+        case What.SEEN_EARLIER if entry.earlier is not None:
+            return _seen_earlier(entry.earlier)
         case What.REPORTED if entry.report is not None:
             if entry.report.batches_per_s is not None:
                 return f"{number(entry.report.batches_per_s)} batches a second"
@@ -123,6 +129,14 @@ def _what(entry: Entry) -> str:
             return f"epoch {entry.report.epoch}, progress {number(entry.report.progress)}{metric}"
         case _:
             return f"({entry.cause}){worked}"
+
+
+def _seen_earlier(earlier: Earlier) -> str:
+    age = "" if earlier.age_s is None else f", {duration(earlier.age_s)} before"
+    rates = ", ".join(f"{profile} {number(rate)}" for profile, rate in earlier.rates.items())
+    small = earlier.too_small_mib
+    parts = [f"{rates} steps a second" if rates else "", f"{small:,} MiB were too few" if small is not None else ""]
+    return f"by {earlier.by_whom}{age}, on {earlier.model}: {'; '.join(filter(None, parts))}"
 
 
 def _estimates(entry: Entry) -> str:

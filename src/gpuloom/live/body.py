@@ -33,6 +33,7 @@ from gpuloom.engine.events import (
 from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Rescale, Start, Stop, WakeAt
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.engine.memory import recall
+from gpuloom.engine.seen import SeenInRun
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
 from gpuloom.gpus.model import Layout
@@ -107,6 +108,8 @@ class LocalBody:
         self.timing, self.settings = settings.timing, settings
         self.jobs: dict[str, LiveJob] = {}
         self.pending: dict[str, Pending] = {}
+        self.seen = SeenInRun()
+        """What its jobs have shown, of the whole run."""
         self.wake_s: float | None = None
         self.interrupts = 0
         """How often somebody has asked the runner itself to stop; may be raised by a signal handler."""
@@ -190,6 +193,7 @@ class LocalBody:
     def tell(self, event: Event) -> None:
         """The engine knows at once; what it instructs is carried out when the turn is on disk."""
         self._out += self.engine.apply(event)
+        self.seen.hear(self.engine.state, event)
         self._turn.append(event)
 
     def commit(self) -> None:

@@ -23,6 +23,7 @@ from gpuloom.engine.feasible import why_too_large
 from gpuloom.engine.log import Header, read
 from gpuloom.engine.machine import Engine
 from gpuloom.engine.recovery import recover as recover_engine
+from gpuloom.engine.seen import SeenInRun
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster, describe
 from gpuloom.gpus.host.cgroups import Home, NoCgroups
@@ -37,6 +38,7 @@ from gpuloom.live.cpus import CpuDevices
 from gpuloom.live.devices import Devices, insist, uuids_of
 from gpuloom.live.gpus import GpuDevices
 from gpuloom.live.launch import Launcher, limits_of
+from gpuloom.live.memory.keeping import Keeper, handed_in, kept_by
 from gpuloom.live.recover import recover
 from gpuloom.live.store import Run, Store, same_work
 from gpuloom.live.users import accounts_of, closed_to
@@ -58,6 +60,8 @@ class Wish:
     """Whose work file it is (`users.work_owner`); None: ours."""
     devices: tuple[str, ...] = ()
     """As the command line names them; none: this host's GPUs. The cutter was opened with the same."""
+    memory: str | None = None
+    """The file of what earlier runs saw, to read when it begins and to add to; None: neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,8 @@ def run_jobs(
     else:
         hosts = _hosts(cutter, wish.gpus)
     devices = devices_of(cutter, hosts, store)
+    keeper = Keeper(wish.memory, settings.notice)
+    settings = kept_by(keeper, settings)
     if before is None:
         try:
             body = _begin(wish, store, devices, _take(devices), settings)
@@ -122,6 +128,7 @@ def run_jobs(
     if on_body is not None:
         on_body(body)
     body.run()
+    keeper.keep(body)
     run = store.run()
     if run is None:
         raise InputError(f"{store.folder}: was removed while its jobs ran")
@@ -238,11 +245,15 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
         os.geteuid() if wish.owner_uid is None else wish.owner_uid,
         wish.devices,
         noise,
+        wish.memory,
     )
     described, costs = describe(cluster, run.gpus), settings.timing.told_costs()
     store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=described, costs=costs))
     engine = Engine(cluster, policy, costs=costs, max_crashes=MAX_CRASHES)
     body = LocalBody(engine, devices, store, Clock(run.origin_unix_s, run.pace), launcher, settings)
+    earlier = handed_in(run, cluster, settings.notice)
+    if earlier is not None:
+        body.tell(earlier)
     body.expect(wish.jobs)
     return body
 
@@ -250,14 +261,15 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
 def _go_on(run: Run, store: Store, devices: Devices, cluster: Cluster, settings: Settings) -> LocalBody:
     store.open_log()
     lines = store.lines()
-    name = str(store.log_path)
-    found = recover_engine(lines, name, lambda head, on: make_policy(head.policy, on, head.seed), cluster)
+    name, seen = str(store.log_path), SeenInRun()
+    found = recover_engine(lines, name, lambda head, on: make_policy(head.policy, on, head.seed), cluster, seen.hear)
     engine = found.engine
     arrived = {entry.job.id for entry in read(lines, name) if isinstance(entry, JobArrived)}
     clock = Clock(run.origin_unix_s, run.pace, not_before_s=engine.state.now_s)
     launcher = _launcher(run, store, settings, run.working_dir)
     _check_limits(run.jobs, launcher)
     body = LocalBody(engine, devices, store, clock, launcher, settings)
+    body.seen = seen
     body.expect(job for job in run.jobs if job.id not in arrived)
     if found.reset is not None:
         body.tell(PolicyReset(body.now_s(), found.reset))

@@ -81,6 +81,8 @@ class Run:
     """As the command line named them; none: this host's GPUs."""
     noise: Noise | None = None
     """How steady the devices were before it began, where that can be told."""
+    memory: str | None = None
+    """The file that it is handed what earlier runs saw from, and that it adds to; None: it does neither."""
 
 
 @dataclass(frozen=True, slots=True)

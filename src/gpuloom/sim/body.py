@@ -26,12 +26,14 @@ from gpuloom.engine.events import (
     JobStarted,
     JobStopped,
     RescaleFailed,
+    SeenEarlier,
     Tick,
 )
 from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Rescale, Start, Stop, WakeAt
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.steps import apply_step
+from gpuloom.perf.slices.earlier import Earlier
 from gpuloom.sim.costs import Costs
 from gpuloom.sim.faults import NO_FAULTS, Faults
 from gpuloom.sim.worlds.world import JobRun, World
@@ -104,8 +106,15 @@ class VirtualBody:
 
     # ---- the clock ---------------------------------------------------------------------------------------------
 
-    def run(self, trace: Iterable[TraceJob], on_progress: Callable[[float, int], None] | None = None) -> None:
-        """Live through a trace (in order of submission) until nothing more can happen."""
+    def run(
+        self,
+        trace: Iterable[TraceJob],
+        on_progress: Callable[[float, int], None] | None = None,
+        earlier: tuple[Earlier, ...] = (),
+    ) -> None:
+        """Live through a trace (in order of submission) until nothing more can happen; `earlier` is told first."""
+        if earlier:
+            self._tell(SeenEarlier(self.now_s, "it was handed in", earlier))
         arrivals = iter(trace)
         self._expect_arrival(arrivals)
         for fault in self.faults.events:

@@ -7,8 +7,10 @@ from pathlib import Path
 from random import Random
 
 from gpuloom.errors import InputError
-from gpuloom.gpus.cluster import parse_cluster
+from gpuloom.gpus.cluster import Cluster, parse_cluster
 from gpuloom.perf.goodput.tables import ElasticTables
+from gpuloom.perf.slices.earlier import Earlier, earlier_of
+from gpuloom.perf.slices.earlier_file import EXPECTED, from_text
 from gpuloom.sim.costs import Costs, with_overrides
 from gpuloom.sim.faults import check_crashes, parse_faults
 from gpuloom.sim.scenario import Scenario
@@ -16,7 +18,7 @@ from gpuloom.sim.worlds.probes import AuthorsError, Prober
 from gpuloom.work.measured.elastic_profiles import read_profiles
 from gpuloom.work.measured.figures import Figures, figures_from_csv, load_figures
 from gpuloom.work.model import Kind, TraceJob
-from gpuloom.work.source import MAX_SECONDS
+from gpuloom.work.source import MAX_SECONDS, read_text
 from gpuloom.work.traces import FORMATS, load_trace
 
 AUTHORS = "authors"
@@ -57,6 +59,8 @@ class Inputs:
     """Jobs arrive so many times as fast as the trace says."""
     length_jitter: float = 0.0
     """Elastic jobs train longer or shorter than measured, by a lognormal factor with this sigma."""
+    memory: Path | None = None
+    """What earlier runs saw, as `gpuloom run` keeps it; None: nothing."""
 
 
 def load(inputs: Inputs, seed: int) -> Scenario:
@@ -76,6 +80,7 @@ def load(inputs: Inputs, seed: int) -> Scenario:
     check_crashes(inputs.faults, {entry.job.id for entry in trace.jobs})
     costs = with_overrides(POLLUX_COSTS if kind == "pollux" else Costs(), inputs.costs)
     jobs = trace.jobs if inputs.guesses is None else _guessed(trace.jobs, inputs.guesses, seed)
+    earlier = () if inputs.memory is None else _earlier(inputs.memory, jobs, cluster)
     return Scenario(
         _jittered(_pressed(jobs, inputs.load, in_place=costs.rescale_s is not None), inputs.length_jitter, seed),
         inputs.gpus,
@@ -86,8 +91,15 @@ def load(inputs: Inputs, seed: int) -> Scenario:
         every_s=every_s,
         faults=parse_faults(inputs.faults, cluster),
         skipped=trace.skipped,
+        earlier=earlier,
         notes=() if tables is not None else _unmeasured(trace.jobs, figures or load_figures()),
     )
+
+
+def _earlier(path: Path, jobs: Sequence[TraceJob], cluster: Cluster) -> tuple[Earlier, ...]:
+    rows = from_text(read_text(path, EXPECTED), str(path))
+    models = {gpu.model.name: gpu.model for gpu in cluster.gpus}
+    return earlier_of(rows, [entry.job for entry in jobs], models.values(), str(Path.cwd()))
 
 
 def _unmeasured(jobs: Sequence[TraceJob], figures: Figures) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def simulate(
         log.write(header_line(header))
         watchers.append(LogWriter(log))
     body = VirtualBody(engine, world, scenario.costs, watchers, scenario.faults)
-    body.run(_counted(scenario.trace, metrics), on_progress)
+    body.run(_counted(scenario.trace, metrics), on_progress, scenario.earlier)
     if body.jobs:
         raise InputError(_why_stuck(scenario, policy, engine, next(iter(body.jobs.values())).entry.job))
     wall_s = perf_counter() - began

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from gpuloom.contract.view import MoveCosts
 from gpuloom.perf.goodput.tables import ElasticTables
+from gpuloom.perf.slices.earlier import Earlier
 from gpuloom.sim.costs import Costs
 from gpuloom.sim.faults import NO_FAULTS, Faults
 from gpuloom.sim.worlds.probes import AuthorsError, Prober
@@ -33,5 +34,7 @@ class Scenario:
     faults: Faults = NO_FAULTS
     skipped: Mapping[str, int] = field(default_factory=dict)
     """What the trace held besides, by why it was left out."""
+    earlier: tuple[Earlier, ...] = ()
+    """What the policy is handed of earlier runs, before the first job."""
     notes: tuple[str, ...] = ()
     """What a user should know about the inputs."""

@@ -2,10 +2,11 @@
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +38,15 @@ Times = Annotated[
     ),
 ]
 Report = Annotated[Path | None, typer.Option("--report", help="Write a self-contained HTML page at the end.")]
+Memory = Annotated[
+    Path | None,
+    typer.Option(
+        "--memory",
+        metavar="FILE|none",
+        help="What earlier runs saw: read at the start, added to. [this machine's]",
+        show_default=False,
+    ),
+]
 Plain = Annotated[bool, typer.Option("--plain", help="On a terminal: a line an event instead of the live table.")]
 
 
@@ -51,6 +61,7 @@ def run(
     pace: Pace = 1.0,
     timing: Times = None,
     report: Report = None,
+    memory: Memory = None,
     plain: Plain = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the end.")] = Output.table,
 ) -> None:
@@ -85,7 +96,7 @@ def run(
         raise InputError(f"{state}: holds no run to go on with; expected the --state of an earlier one")
     try:
         with Store(state) as store:
-            result = _carry_out(asked, store, here, timing or (), plain)
+            result = _carry_out(asked, store, here, memory, timing or (), plain)
     except (NoDriver, Refused, StepFailed) as reason:
         typer.echo(f"gpuloom run: {reason}", err=True)
         raise typer.Exit(1) from None
@@ -99,7 +110,9 @@ def run(
     _leave(result)
 
 
-def _carry_out(asked: "Wish | None", store: "Store", here: str, timing: Sequence[str], plain: bool) -> "Result":
+def _carry_out(
+    asked: "Wish | None", store: "Store", here: str, memory: Path | None, timing: Sequence[str], plain: bool
+) -> "Result":
     """What is asked for, or the run that the store holds; `here` is where its jobs run."""
     from gpuloom.cli.carry_out.run_lines import Words
     from gpuloom.cli.carry_out.run_table import shown
@@ -113,6 +126,8 @@ def _carry_out(asked: "Wish | None", store: "Store", here: str, timing: Sequence
 
     as_given_for_others()
     before, wish = store.run(), asked or _as_before(store)
+    as_begun = None if before is None else before.memory
+    wish = replace(wish, memory=memory_named(memory) if before is None or memory is not None else as_begun)
     times = with_changes(Timing() if before is None else begun_timing(before.timing), timing)
     predict = by_time if wish.devices else trained
     with (
@@ -138,6 +153,17 @@ def _wish(path: Path | None, policy: str, seed: int, pace: float, gpus: str | No
     check_runnable(jobs, path)
     owner_uid = work_owner(path, owner, os.geteuid())
     return Wish(jobs, policy, seed, pace, None if gpus is None else _numbers(gpus), owner_uid, devices)
+
+
+def memory_named(word: Path | None) -> str | None:
+    """As `--memory` says it: a file, none, or, without it, this machine's."""
+    from gpuloom.live.memory.file import usual_memory
+
+    if word == Path("none"):
+        return None
+    if word is not None and re.fullmatch(r"[0-9.]+[KMGT]?i?B?", str(word)):
+        raise InputError(f"--memory {word}: expected a file to keep what was seen in, or none; device memory is --mem")
+    return str((usual_memory() if word is None else word).absolute())
 
 
 def working_dir() -> str:

@@ -24,6 +24,7 @@ def simulate(
     guesses: inputs.Guesses = None,
     cost: inputs.Cost = None,
     fault: inputs.Fault = None,
+    memory: inputs.Memory = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the figures.")] = Output.table,
     report: Annotated[Path | None, typer.Option("--report", help="Write a self-contained HTML page.")] = None,
     trace_out: Annotated[Path | None, typer.Option("--trace-out", help="Write a timeline for Perfetto (JSON).")] = None,
@@ -43,7 +44,8 @@ def simulate(
     from gpuloom.sim.run import figures, simulate
 
     inputs.check_writable(report, trace_out, log, read=trace)
-    scenario = load(inputs.gather(trace, format, gpus, jobs, gap_s, profiles, every, probe, guesses, cost, fault), seed)
+    told = inputs.gather(trace, format, gpus, jobs, gap_s, profiles, every, probe, guesses, cost, fault, memory)
+    scenario = load(told, seed)
     for why, count in scenario.skipped.items():
         typer.echo(f"left out, because they {why}: {count}", err=True)
     for note in scenario.notes:

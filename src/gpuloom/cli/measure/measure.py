@@ -36,6 +36,19 @@ Layout = Annotated[
     typer.Option("--layout", help="One more arrangement, such as '3g.20gb + 2 x 2g.10gb'. Repeatable."),
 ]
 Memory = Annotated[str | None, typer.Option("--mem", metavar="12G", help="Device memory of a copy, if known.")]
+Called = Annotated[
+    str | None,
+    typer.Option("--workload", metavar="NAME", help="What the command is called: by jobs' workload, and in the table."),
+]
+MemoryFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--memory",
+        metavar="FILE|none",
+        help="Where it is kept for gpuloom run. [this machine's memory]",
+        show_default=False,
+    ),
+]
 Expression = Annotated[
     str | None, typer.Option("--output-steps", metavar="REGEX", help="Steps are matches of this in the output.")
 ]
@@ -92,6 +105,8 @@ def measure(
     together: Together = None,
     layout: Layout = None,
     mem: Memory = None,
+    workload: Called = None,
+    memory: MemoryFile = None,
     output_steps: Expression = None,
     progress_file: OwnFile = None,
     steps: Steps = None,
@@ -122,14 +137,16 @@ def measure(
     same command again goes on where it was, after Ctrl-C, a kill or a spent budget. The device is left as it was found.
     Exit code 1 means that no copy could be measured or that the device is not as it was found, 130 that it was stopped.
     """
-    from gpuloom.cli.measure.measure_wish import Options, plan_of
+    from gpuloom.cli.carry_out.run import memory_named
+    from gpuloom.cli.measure.measure_wish import Options, is_plan, plan_of
 
     options = Options(
         ways, profiles, shares, together, tuple(layout or ()), mem, output_steps, progress_file, steps, seconds,
-        patience, grace, repeat, most, within, budget, seed, wanted, runs,
+        patience, grace, repeat, most, within, budget, seed, wanted, runs, workload,
     )  # fmt: skip
     plan, owner_uid = plan_of(words, options)
-    result = _carry_out(wish_of(plan, owner_uid, gpu, tuple(device or ()), pace), state, plain)
+    kept_in, named = memory_named(memory), workload is not None or is_plan(words)
+    result = _carry_out(wish_of(plan, owner_uid, gpu, tuple(device or ()), pace), state, plain, kept_in, named)
     _emit(result, output, state)
     sys.stdout.flush()
     if result.not_as_found:
@@ -149,7 +166,7 @@ def wish_of(plan: "Plan", owner_uid: int, gpu: int | None, devices: tuple[str, .
     return Wish(plan, working_dir(), owner_uid, gpu, devices, pace)
 
 
-def _carry_out(wish: "Wish", state: Path, plain: bool) -> "Result":
+def _carry_out(wish: "Wish", state: Path, plain: bool, kept_in: str | None, named: bool) -> "Result":
     from gpuloom.cli.measure.measure_progress import shown
     from gpuloom.cli.threads import as_given_for_others
     from gpuloom.gpus.host.cutter import cutter_of
@@ -166,10 +183,27 @@ def _carry_out(wish: "Wish", state: Path, plain: bool) -> "Result":
             watcher = Watcher(show.begins, show.ended)
             with interruptible(show.say, STOPPING) as held:
                 held(watcher)
-                return Campaign(wish, store, cutter, watcher).run()
+                result = Campaign(wish, store, cutter, watcher).run()
+                _keep(result, state, kept_in, named)
+                return result
     except (NoDriver, Refused, StepFailed, DeviceError) as reason:
         typer.echo(f"gpuloom measure: {reason}", err=True)
         raise typer.Exit(1) from None
+
+
+def _keep(result: "Result", state: Path, kept_in: str | None, named: bool) -> None:
+    """For runs of jobs. That it cannot be kept takes nothing from what was measured."""
+    from gpuloom.live.memory.file import NoMemoryError, add_to_memory
+    from gpuloom.measure.campaign.asked import read_asked
+    from gpuloom.measure.campaign.remember import remembered
+
+    asked = None if kept_in is None else read_asked(state)
+    if kept_in is None or asked is None:
+        return
+    try:
+        add_to_memory(Path(kept_in), remembered(result.rows, asked, named=named))
+    except NoMemoryError as reason:
+        typer.echo(f"gpuloom measure: what was measured is not kept for gpuloom run: {reason}", err=True)
 
 
 def _emit(result: "Result", output: Output, state: Path) -> None:

@@ -10,7 +10,7 @@ from gpuloom.errors import InputError
 from gpuloom.gpus.grant import MOST_SHARERS
 from gpuloom.measure.explore.wanted import Exploring, read_runs, read_wanted
 from gpuloom.measure.plan import Bounds, Plan, Repeats, Telling, Ways, Workload, check_share
-from gpuloom.measure.plan_file import check_expression, check_file, checked, exploring, read_plan
+from gpuloom.measure.plan_file import check_expression, check_file, check_name, checked, exploring, read_plan
 from gpuloom.work import units
 
 PLANS = (".yaml", ".yml", ".json")
@@ -40,11 +40,16 @@ class Options:
     seed: int | None = None
     wanted: str | None = None
     runs: str | None = None
+    name: str | None = None
+
+
+def is_plan(words: list[str]) -> bool:
+    return len(words) == 1 and words[0].endswith(PLANS)
 
 
 def plan_of(words: list[str], options: Options) -> tuple[Plan, int]:
     """What is to be measured, and in whose name the commands are run."""
-    if len(words) == 1 and words[0].endswith(PLANS):
+    if is_plan(words):
         return _from_file(Path(words[0]), options)
     if not words[0]:
         raise InputError("the command is empty: expected one such as python train.py, or a plan such as study.yaml")
@@ -54,18 +59,19 @@ def plan_of(words: list[str], options: Options) -> tuple[Plan, int]:
     where = _valid(check_expression, options.expression, "--output-steps") or ""
     where = _valid(check_file, options.own_file, "--progress-file") or where
     memory = _valid(units.memory_mib, options.mem, "--mem")
-    workload = Workload(_name(words), tuple(words), memory, telling, where)
+    name = _valid(check_name, options.name, "--workload") or _name(words)
+    workload = Workload(name, tuple(words), memory, telling, where)
     return _changed(Plan((workload,)), options), os.geteuid()
 
 
 def _from_file(path: Path, options: Options) -> tuple[Plan, int]:
     from gpuloom.live.users import work_owner
 
-    for name in ("mem", "expression", "own_file"):
+    flags = {"mem": "--mem", "name": "--workload", "expression": "--output-steps", "own_file": "--progress-file"}
+    for name, flag in flags.items():
         if getattr(options, name) is not None:
-            flag = {"mem": "--mem", "expression": "--output-steps", "own_file": "--progress-file"}[name]
             raise InputError(
-                f"{flag}: is of one command; in a plan each workload says it: memory, output, progress_file"
+                f"{flag}: is of one command; in a plan each workload says it: name, memory, output, progress_file"
             )
     plan, owner = read_plan(path)
     return _changed(plan, options), work_owner(path, owner, os.geteuid())

@@ -17,8 +17,8 @@ from gpuloom.errors import InputError
 from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.files import NotOursError, read_own, write_whole
 from gpuloom.gpus.host.noise import Noise
-from gpuloom.gpus.host.nvml import discover
 from gpuloom.live.devices import insist
+from gpuloom.live.memory.keeping import driver_version
 from gpuloom.measure.plan import Plan, differs
 
 NAME = "asked.json"
@@ -101,8 +101,8 @@ def why_not_the_same(
 
 def device_facts(cutter: Cutter, host: int) -> DeviceFacts:
     state = insist(partial(cutter.look, host))
-    driver = os.uname().release if state.model.noun != "GPU" else discover().driver
-    return DeviceFacts(state.uuid, state.product, state.model.name, state.model.mem_mib, driver)
+    model = state.model
+    return DeviceFacts(state.uuid, state.product, model.name, model.mem_mib, driver_version(model))
 
 
 def code_in(working_dir: str) -> Code | None:

@@ -81,18 +81,24 @@ class RunMemory:
 
     def correct(self, fingerprint: str, model: GpuModel, predicted: Mapping[str, Estimate]) -> dict[str, Estimate]:
         """Predicted speeds by profile, with what was seen in their place."""
-        seen = self.recall(fingerprint, model)
-        whole = _whole(model, seen, predicted)
-        if whole is None:
-            return {**predicted}
-        rate, reach = whole
-        return {**predicted} | {
-            profile: _relative(known.mean / rate, reach if known.mean == rate else reach + known.reach)
-            for profile, known in seen.items()
-        }
+        return corrected(model, self.recall(fingerprint, model), predicted)
 
 
-def _whole(model: GpuModel, seen: Mapping[str, Seen], predicted: Mapping[str, Estimate]) -> tuple[float, float] | None:
+def corrected(model: GpuModel, seen: Mapping[str, Seen], predicted: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    """Predicted speeds by profile, with what was seen in their place, as far as that says anything."""
+    whole = whole_rate(model, seen, predicted)
+    if whole is None:
+        return {**predicted}
+    rate, reach = whole
+    return {**predicted} | {
+        profile: _relative(known.mean / rate, reach if known.mean == rate else reach + known.reach)
+        for profile, known in seen.items()
+    }
+
+
+def whole_rate(
+    model: GpuModel, seen: Mapping[str, Seen], predicted: Mapping[str, Estimate]
+) -> tuple[float, float] | None:
     """Batches a second on the whole GPU and how far off that may be; None if nothing follows from what was seen."""
     most = max(profile.slices for profile in model.profiles)
     for profile in model.profiles:

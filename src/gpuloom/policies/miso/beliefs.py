@@ -1,16 +1,17 @@
 """What `miso` believes of each workload: a prior, what probes predicted, and what runs on real slices have shown.
 
-A measured run beats a prediction, and a prediction beats the prior. Kept by fingerprint, so that the second job of a
-kind needs no probe, and by GPU model, since a slice of one says little about a slice of another.
+What jobs of this run show beats what earlier runs or `gpuloom measure` saw, that beats a prediction, and a prediction
+beats the prior. Kept by fingerprint, so that the second job of a kind needs no probe, and by GPU model, since a slice
+of one says little about a slice of another. What earlier runs saw is never remembered here: the view has it.
 """
 
 from collections import defaultdict
 from collections.abc import Container, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
-from gpuloom.contract.view import Estimates, JobView, Phase, View
+from gpuloom.contract.view import NOTHING_BEFORE, Estimates, JobView, Phase, SeenBefore, View
 from gpuloom.gpus.model import GpuModel
-from gpuloom.perf.slices.memory import RunMemory, fingerprint
+from gpuloom.perf.slices.memory import RunMemory, Seen, corrected, fingerprint, whole_rate
 from gpuloom.perf.slices.prior import prior
 from gpuloom.perf.speed import Estimate
 
@@ -35,6 +36,9 @@ class Beliefs:
         self._restored: set[str] = set()
         """Live jobs of which these are equal to those in the view, but not the same object yet."""
         self._memory = RunMemory()
+        self._earlier: SeenBefore = NOTHING_BEFORE
+        self._small_before_mib: dict[str, int] = {}
+        """With so much memory earlier runs or measurements saw such a workload run out of it."""
         self._counted: dict[str, float] = {}
         self._crashes: dict[str, int] = {}
         self._last_slice: dict[str, int] = {}
@@ -86,6 +90,8 @@ class Beliefs:
 
     def learn(self, view: View) -> None:
         """Take in what the view shows: new predictions, rates of jobs that have a slice for themselves, crashes."""
+        if self._by_workload and self._telemetry and view.earlier is not self._earlier:
+            self._hear_of_before(view.earlier)
         for known in (self._learnt, self._counted, self._crashes, self._last_slice):
             _forget(known, view.jobs)
         for job in view.jobs.values():
@@ -95,6 +101,12 @@ class Beliefs:
                 self._watch(job, view.cluster.gpus[job.held[0].gpu].model, job.held[0].instance.profile)
             if job.crashes > self._crashes.get(job.id, 0):
                 self._crash(job)
+
+    def _hear_of_before(self, earlier: SeenBefore) -> None:
+        self._earlier, self._small_before_mib = earlier, {}
+        for (key, _), known in earlier.items():
+            if known.too_small_mib is not None:
+                self._small_before_mib[key] = max(known.too_small_mib, self._small_before_mib.get(key, 0))
 
     def _is_news(self, job: JobView, estimates: Estimates) -> bool:
         """Has it been probed since? Two probes may say the same, so the object counts; after a restore its content."""
@@ -140,31 +152,48 @@ class Beliefs:
         return self.key(job) if job.job.mem_mib is None else f"job {job.id}"
 
     def need_mib(self, job: JobView) -> int:
-        """Memory that it states, or more if it has crashed with so much."""
-        return max(job.job.mem_mib or 0, self._too_small_mib.get(self._owner(job), -1) + 1)
+        """Memory that it states, or more if it has crashed, or was once seen to run out of memory, with so much."""
+        crashed_mib = self._too_small_mib.get(self._owner(job), -1)
+        return max(job.job.mem_mib or 0, crashed_mib + 1, self._small_before_mib.get(self.key(job), -1) + 1)
 
     def is_unknown(self, job: JobView, model: GpuModel) -> bool:
         """Only the prior speaks of it."""
         key = self.key(job)
-        return (key, model.name) not in self._predicted and len(self._memory.recall(key, model)) < 2
+        known = (self._memory.recall(key, model), self._seen_before(key, model))
+        return (key, model.name) not in self._predicted and max(map(len, known)) < 2
+
+    def _seen_before(self, key: str, model: GpuModel) -> Mapping[str, Seen]:
+        known = self._earlier.get((key, model.name))
+        return {} if known is None else known.seen
+
+    def from_before(self, job: JobView, model: GpuModel, profile: str) -> str | None:
+        """Who told before this run how fast it is believed to be there; None: nobody, or that has been corrected."""
+        key = self.key(job)
+        before, now = self._seen_before(key, model), self._memory.recall(key, model)
+        believed = self._believed(key, model)
+        if profile not in before or whole_rate(model, before, believed) is None:
+            return None
+        is_corrected = profile in now and whole_rate(model, now, corrected(model, before, believed)) is not None
+        return None if is_corrected else self._earlier[key, model.name].by_whom
 
     def kind(self, job: JobView) -> Alike:
         return Alike(self.key(job), self.version(job), self.need_mib(job), job.job.mem_mib or 0, job.job.min_speed or 0)
 
     def of(self, kind: Alike, model: GpuModel) -> Estimates:
         """Speeds on the profiles that have the memory and keep what such a job was promised."""
-        most = max(profile.slices for profile in model.profiles)
         largest_mib = max(profile.mem_mib for profile in model.profiles)
         need_mib = min(kind.need_mib, max(kind.stated_mib, largest_mib))  # a crash never rules the whole GPU out
-        believed = dict(self._predicted.get((kind.key, model.name)) or {})
-        if not believed:
-            believed = {profile.name: prior(profile.slices / most) for profile in model.profiles}
-        corrected = self._memory.correct(kind.key, model, believed)
+        before = corrected(model, self._seen_before(kind.key, model), self._believed(kind.key, model))
+        speeds = self._memory.correct(kind.key, model, before)
         fits = {profile.name for profile in model.profiles if profile.mem_mib >= need_mib}
         # A floor has to hold at the lower end of the interval: a guess in the middle breaks it every other time.
-        return {
-            name: estimate for name, estimate in corrected.items() if name in fits and estimate.low >= kind.min_speed
-        }
+        return {name: estimate for name, estimate in speeds.items() if name in fits and estimate.low >= kind.min_speed}
+
+    def _believed(self, key: str, model: GpuModel) -> Estimates:
+        """Before anybody has seen it run on a slice."""
+        most = max(profile.slices for profile in model.profiles)
+        predicted = self._predicted.get((key, model.name))
+        return predicted or {profile.name: prior(profile.slices / most) for profile in model.profiles}
 
 
 def _forget(known: MutableMapping[str, Any], live: Container[str]) -> None:

@@ -305,9 +305,10 @@ class Miso(Policy):
         cut_for(view, gpu, wanted, draft)
         others = tuple((show(cut.profiles), cut.lost_s) for cut in options[1:5])
         why = f"GPU seconds that its {len(residents)} jobs lose over {self.tuning.horizon_s:.0f} s, moves included"
-        draft.reasons += [
-            Reason(job_id, f"GPU {gpu} {profile}", why, best.lost_s, others) for job_id, profile in wanted.items()
-        ]
+        for job_id, profile in wanted.items():
+            told = self.beliefs.from_before(view.jobs[job_id], view.cluster.gpus[gpu].model, profile)
+            said = why if told is None else f"{why}; its speed there as {told} saw it"
+            draft.reasons.append(Reason(job_id, f"GPU {gpu} {profile}", said, best.lost_s, others))
 
     def _is_worth_a_probe(self, view: View, gpu: int, residents: list[str], options: list[Seating]) -> bool:
         """Could knowing more change the cut, and by more than the probe costs?

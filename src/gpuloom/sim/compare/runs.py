@@ -36,10 +36,11 @@ class Task:
     def key(self) -> str:
         """Names the run in a results file: the same contents, policy, seed and version give the same figures."""
         inputs = self.inputs
-        named = (inputs.trace, inputs.profiles, inputs.probe, self.policy.partition(":")[0])
+        named = (inputs.trace, inputs.profiles, inputs.probe, inputs.memory, self.policy.partition(":")[0])
         paths = [Path(name) for name in named if name is not None]
         contents = [_digest(path) for path in paths if path.exists()]
-        return repr((__version__, replace(inputs, trace=None, profiles=None), self.policy, self.seed, contents))
+        unnamed = replace(inputs, trace=None, profiles=None, memory=None)
+        return repr((__version__, unnamed, self.policy, self.seed, contents))
 
 
 @lru_cache
