@@ -72,7 +72,7 @@ def on_cpu(state: Path, words: Sequence[object]) -> dict[str, Any]:
 
 def measured(state: Path, words: Sequence[object], environment: Mapping[str, str]) -> dict[str, Any]:
     began_s = time.monotonic()
-    ran = gpuloom(["measure", PLAN, "--state", state, *words], environment)
+    ran = gpuloom(["measure", PLAN, "--state", state, "--memory", "none", *words], environment)
     seconds = time.monotonic() - began_s
     told = gpuloom(["recommend", state], environment)["workloads"]
     found = figures(read_measured(state).rows)
