@@ -78,9 +78,8 @@ def scaling(by_place: dict[str, Figure], parts: Sequence[Figure], workload: str,
     surely = [one for one in gains if above(one[1].within(level), 1.0)]
     best, gain = max(surely or gains, key=lambda one: one[1].mean)
     ends = gain.within(level)
-    claim = (
-        f"{count_words(best.copies)} copies on {best.seat.place} do {times(ends)} the work of one on the whole device"
-    )
+    where = f"{count_words(best.copies)} copies on {best.seat.place}"
+    claim = f"{where} do {times(ends)} the work of one on the whole device"
     if holds is None:
         claim += "; whether that is more cannot be told yet: more repetitions are needed"
     return Verdict("scaling", workload, holds, claim, ends)
@@ -93,9 +92,8 @@ def saturation(by_place: dict[str, Figure], parts: Sequence[Figure], workload: s
         return None
     more, level = any_above(gains, FULL), one_of(len(gains))
     if more:
-        ends = max((gain for gain in gains if above(gain.within(level), FULL)), key=lambda gain: gain.mean).within(
-            level
-        )
+        surely = [gain for gain in gains if above(gain.within(level), FULL)]
+        ends = max(surely, key=lambda gain: gain.mean).within(level)
         says = f"does not fill the device by itself: dividing it does {times(ends)} the work"
         return Verdict("saturation", workload, False, says, ends)
     ends = max((gain.within(LEVEL if more is False else level) for gain in gains), key=_at_most)
