@@ -71,6 +71,7 @@ async def main() -> None:
     model = Model(folder)
     if model.oddity == "crash":
         sys.exit("error: this model does not load")
+    print(f"threads: {os.environ.get('OMP_NUM_THREADS')}", flush=True)
     await asyncio.start_server(model.serve, "127.0.0.1", int(option("http-port")))
     await asyncio.Event().wait()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpuloom.gpus.host.cpu import THREADS, environment_on
 from gpuloom.measure.table import from_csv
 from gpuloom.serve.triton.environment import Triton
 from gpuloom.work.measured.latency_profiles import read_latency_profile
@@ -164,6 +165,22 @@ def test_wrong_words(kitchen: Kitchen) -> None:
     (no_batches / "config.pbtxt").write_text("max_batch_size: 0\n")
     assert "max_batch_size is 0, so the model takes no batches" in kitchen.refused("-m", str(no_batches))
     kitchen.lab.check_left_as_found()
+
+
+def test_on_a_cpu_device_a_server_has_the_threads_that_it_will_be_served_with(cpu_lab: Lab) -> None:
+    """With more of them than its quota is worth they wait for each other, and what is measured is that."""
+    cpu_lab.device = "cpu=90%"
+    kitchen = Kitchen(cpu_lab, fake_program(cpu_lab.folder))
+    model = fake_model(cpu_lab.folder, "m")
+    kitchen.measure("-m", model, "--shares", "25,100", "--profiles", "3c", "--batches", "1", "--no-pairs")
+    (device,) = cpu_lab.cpu_driver().devices
+    told = {}
+    for row in from_csv((cpu_lab.state / "measured.csv").read_text(), "measured.csv"):
+        said = (cpu_lab.state / "jobs" / f"r{row.run:05}-0" / "out.log").read_text()
+        there = device.cpus_of(row.seat.profile) * row.seat.share_pct / 100
+        told[row.seat.place] = said, f"threads: {environment_on(device, None, there)[THREADS]}\n"
+    assert {*told} == {"whole", "whole 25%", "3c"}
+    assert {place: said for place, (said, _) in told.items()} == {place: served for place, (_, served) in told.items()}
 
 
 @pytest.mark.xdist_group("triton")

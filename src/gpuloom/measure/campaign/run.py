@@ -138,13 +138,16 @@ class OneRun:
         def listener(launch: Launch, outputs: Sequence[Path]) -> Listener:
             return listener_for(workload, launch, outputs, store.checkpoint_dir(job_id(self._chosen.number, number)))
 
-        return self._launch(number, workload.command, more | dict(workload.environment), grant, listener)
+        def environment(granted: Place) -> dict[str, str]:
+            return more | dict(workload.environment) | dict(granted.environment)
+
+        return self._launch(number, workload.command, environment, grant, listener)
 
     def _launch(
         self,
         number: int,
         command: tuple[str, ...],
-        more: Mapping[str, str],
+        environment: Callable[[Place], dict[str, str]],
         grant: Grant,
         listener: Callable[[Launch, Sequence[Path]], Listener],
     ) -> Running:
@@ -152,9 +155,8 @@ class OneRun:
         bench = self._bench
         job = Job(job_id(self._chosen.number, number), command=command, host=HostNeeds(log_max_mib=LOG_MAX_MIB))
         granted = self._place(grant, limits_of(job))
-        environment = dict(more) | dict(granted.environment)
         launcher = replace(bench.launcher, accounts={job.id: bench.account})
-        launch, child = launcher.start(job, 1, replace(granted, environment=environment), None)
+        launch, child = launcher.start(job, 1, replace(granted, environment=environment(granted)), None)
         folder = bench.launcher.store.job_dir(job.id)
         outputs = (folder / "out.log", folder / "err.log")
         live = LiveJob(job.id, (grant,), launch, ProcessId(child.pid, born_ticks(child.pid) or 0), child)

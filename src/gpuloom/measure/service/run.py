@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuloom.gpus.grant import Grant
+from gpuloom.gpus.host.cpu import THREADS
+from gpuloom.gpus.layouts import part_of
 from gpuloom.live.store import Launch
 from gpuloom.measure.campaign.judge import Seen, is_over
 from gpuloom.measure.campaign.listen import LOOK_S, Listener
@@ -31,6 +33,7 @@ from gpuloom.serve.triton.environment import Triton
 from gpuloom.serve.triton.server import HOST, Ports, ServerSpec, command, free_ports
 
 READY_EVERY_S, ANSWER_S = 0.1, 1.0
+FEW, MOST_TIMES_LONGER = 12, 10
 ENDING_S = 2.0
 """So long after it has stopped to answer a server that is about to end has ended."""
 SHARED_MEMORY = Path("/dev/shm")
@@ -100,8 +103,16 @@ class ServiceRun(OneRun):
         )
         words = command(self._kitchen.triton, spec, Ports(http, metrics, None), f"{self._kitchen.shm_prefix}{name}-")
         # A Python of ours is none of its models'.
-        more = {"PYTHONPATH": "", "PYTHONHOME": "", **self._kitchen.triton.environment(os.environ)}
-        return self._launch(number, tuple(words), more, grant, _nobody)
+        own = {"PYTHONPATH": "", "PYTHONHOME": "", **self._kitchen.triton.environment(os.environ)}
+        own |= self._threads(grant)
+        return self._launch(number, tuple(words), lambda granted: dict(granted.environment) | own, grant, _nobody)
+
+    def _threads(self, grant: Grant) -> dict[str, str]:
+        """On a CPU device as many as `serve up` gives such a share, which it has for good; a job's may change."""
+        cpus = self._bench.devices.cpus(grant.gpu)
+        if cpus is None or os.environ.get(THREADS):
+            return {}
+        return {THREADS: str(max(1, round(cpus * part_of(self._bench.model, grant.instance) * grant.share_pct / 100)))}
 
     def _free_ports(self) -> tuple[int, int]:
         """For HTTP and metrics; none that another server of this run is about to take."""
@@ -126,12 +137,20 @@ class ServiceRun(OneRun):
             askers = self._ask(batches)
             try:
                 if askers is not None:
-                    super()._watch()
+                    self._listen()
             finally:
                 for asker in askers or ():
                     asker.stop()
             self._note(batches)
             if any(is_over(copy.seen) for copy in self._copies):
+                return
+
+    def _listen(self) -> None:
+        """As long as bounds say, and longer where answers are few."""
+        for _ in range(MOST_TIMES_LONGER):
+            super()._watch()
+            few = any(len(copy.seen.heard) < FEW for copy in self._copies)
+            if not few or self._bench.interrupts() or any(is_over(copy.seen) for copy in self._copies):
                 return
 
     def _until_ready(self) -> bool:
