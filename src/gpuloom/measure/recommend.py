@@ -24,7 +24,7 @@ from gpuloom.perf.arrays import Floats
 TIE = 0.02
 """Options this close to the best are as good, and the smallest of them is taken. Which may be as close, though their
 figures are not, are named: only who is surely worse by more is no tie."""
-DRAWS = 4000
+DRAWS, FAR = 4000, 500.0
 SURE, LIKELY = 0.95, 0.8
 
 
@@ -232,7 +232,8 @@ def _draws(all_options: Sequence[Option], of: Callable[[Option], LogMean], worst
             drawn = value.mean + RUN_SPREAD * stdtrit(1e3, dice[:, at, 0])
         else:
             drawn = value.mean + value.error * stdtrit(value.freedom, dice[:, at, 0])
-        columns.append(np.where(dice[:, at, 1] < option.fits, drawn, worst))
+        # Of what is hardly known some draws have no exponential.
+        columns.append(np.where(dice[:, at, 1] < option.fits, np.clip(drawn, -FAR, FAR), worst))
     found: Floats = np.stack(columns, axis=1)
     return found
 
