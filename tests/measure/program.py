@@ -72,7 +72,7 @@ def sleepy() -> None:
 
 def saturating() -> None:
     """Computes all the time."""
-    work(cpu_s=0.01, wait_s=0.0)
+    work(cpu_s=0.006, wait_s=0.0)
 
 
 def work(cpu_s: float, wait_s: float) -> None:

@@ -15,7 +15,7 @@ from gpuloom.measure.figures import Figure, Interval, LogMean, alone, figures, i
 from gpuloom.measure.results import Outcome
 from tests.measure.rows import campaign, copies_on, run
 
-TIMES = st.lists(st.floats(0.1, 1e4), min_size=2, max_size=8)
+TIMES = st.lists(st.floats(5.0, 20.0), min_size=2, max_size=8)
 
 
 @given(TIMES)
@@ -79,6 +79,20 @@ def test_who_varies_otherwise_than_the_rest_is_not_pooled() -> None:
     assert not still.pooled
 
 
+def test_who_was_disturbed_makes_nobody_elses_interval_wide_unless_it_was_run_once() -> None:
+    calm = [[20.0 + 0.1 * at, 20.3 + 0.1 * at] for at in range(8)]
+    twice, once = [20.0, 20.2], [20.0]
+    *_, alone_twice, alone_once = repeated(*calm, twice, once)
+    *_, disturbed, beside_twice, beside_once = repeated(*calm, [20.0, 60.0], twice, once)
+    found = [one.step for one in (alone_twice, alone_once, disturbed, beside_twice, beside_once)]
+    errors = [one.error for one in found if one is not None and one.error is not None]
+    assert len(errors) == 5
+    assert errors[3] == pytest.approx(errors[0]), "it is known that these two runs were not disturbed"
+    assert errors[2] > 20 * errors[0]
+    assert errors[4] > 10 * errors[1], "whether this one was, nobody can see"
+    assert not disturbed.pooled
+
+
 def test_two_errors_from_one_variance_have_its_freedom() -> None:
     one, other, _ = repeated([10.0, 10.1], [20.0, 20.3], [5.0, 5.1])
     assert one.step is not None
@@ -114,6 +128,12 @@ def until_steady(noise: float, most: int, dice: np.random.Generator) -> list[flo
         if width is not None and width <= 3.0:
             break
     return times
+
+
+def test_an_interval_without_an_end_is_none() -> None:
+    assert LogMean(1.0, 3.0, 1.0).interval == Interval(exp(1.0))
+    assert LogMean(1.0, 30.0, 30.0).within(0.999) == Interval(exp(1.0))
+    assert LogMean(1.0, 1.0, 30.0).interval.low is not None
 
 
 def test_what_was_not_fine_is_named_and_not_averaged() -> None:

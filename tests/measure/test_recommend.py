@@ -107,6 +107,16 @@ def test_ties_are_said_and_the_smaller_is_taken() -> None:
     assert answer.confidence == "sure"
 
 
+def test_what_is_hardly_known_is_no_warning() -> None:
+    """Two repetitions that have little in common, beside others that agree: their interval has hardly an end."""
+    rows = campaign("a", {"1g.5gb": 70.0, "2g.10gb": 30.0, "7g.40gb": 10.0}, 2, np.random.default_rng(3), noise=0.001)
+    for at, ms in enumerate((10.0, 4000.0)):
+        rows += run(1000 + at, copies_on("a", "4g.20gb", 1), at, [ms])
+    for answer in recommend(options(figures(rows), MODEL, "a")):
+        assert "nan" not in answer.says
+        assert "inf" not in answer.says
+
+
 def test_large_figures_are_written_out() -> None:
     answer = most_work(exact({"1g.5gb": 0.7, "7g.40gb": 0.6}))
     assert re.match(r"most work an hour: 7 x 1g\.5gb, \d+,\d{3} steps/s \(", answer.says)

@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from statistics import fmean
 
-from scipy.special import fdtri, stdtrit
+from scipy.special import stdtrit
 
 from gpuloom.measure.arrangement import Seat, Way
 from gpuloom.measure.results import Copy, Outcome
+from gpuloom.measure.spread import Pools, Spread, differs, pools, spread
 
 LEVEL = 0.9
-UNLIKE = 0.01
-"""A figure takes the variance of all arrangements together, unless chance makes its own so small or so large less often
-than this (F test). A campaign repeats until figures look steady: what was repeated seldom looks steadier than it is."""
+FARTHEST = 1000.0
+"""An interval that reaches further than this factor to either side tells nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure with the ends of its 90 % interval; None: unknown, as from a single repetition."""
+    """A figure with the ends of its 90 % interval; None: unknown, as from a single repetition, or telling nothing."""
 
     value: float
     low: float | None = None
@@ -44,7 +44,7 @@ class LogMean:
     """Standard error; None: unknown."""
     freedom: float = 0.0
     pooled: bool = False
-    """The error is from the variance of all arrangements together."""
+    """The error is from a variance that other figures share."""
 
     @property
     def interval(self) -> Interval:
@@ -55,6 +55,8 @@ class LogMean:
         if self.error is None:
             return Interval(exp(self.mean))
         reach = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
+        if reach > log(FARTHEST):
+            return Interval(exp(self.mean))
         return Interval(exp(self.mean), exp(self.mean - reach), exp(self.mean + reach))
 
     def minus(self, other: "LogMean") -> "LogMean":
@@ -104,7 +106,7 @@ class Figure:
 
     @property
     def pooled(self) -> bool:
-        """Its errors are from the variance of all arrangements together."""
+        """Its errors are from a variance that other figures share."""
         return self.step is not None and self.step.pooled
 
     @property
@@ -140,10 +142,10 @@ def figures(rows: Iterable[Copy]) -> tuple[Figure, ...]:
         groups.setdefault((row.arrangement, row.seat), []).append(row)
     steps = [_by_repetition(group, _mean_log_step) for group in groups.values()]
     rates = [_by_repetition(group, _log_rate) for group in groups.values()]
-    step_pool, rate_pool = _pool(steps), _pool(rates)
+    step_pools, rate_pools = pools(steps), pools(rates)
     energies = _energy_by_run(rows)
     return tuple(
-        _figure(group, _log_mean(step, step_pool), _log_mean(rate, rate_pool), len(step), energies)
+        _figure(group, _log_mean(step, step_pools), _log_mean(rate, rate_pools), len(step), energies)
         for group, step, rate in zip(groups.values(), steps, rates, strict=True)
     )
 
@@ -173,45 +175,21 @@ def _log_rate(copies: Group) -> float:
     return log(sum(1e3 / _step_ms(row) for row in copies))
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Sum of the squares of what was off its mean, and its degrees of freedom."""
-
-    squares: float
-    freedom: int
-
-    @property
-    def variance(self) -> float:
-        return self.squares / self.freedom
-
-
-def _pool(samples: Sequence[Sequence[float]]) -> Spread | None:
-    """Over all that were repeated; None if nothing was."""
-    freedom = sum(len(sample) - 1 for sample in samples if sample)
-    if not freedom:
-        return None
-    return Spread(sum((value - fmean(sample)) ** 2 for sample in samples if sample for value in sample), freedom)
-
-
-def _log_mean(sample: Sequence[float], pool: Spread | None) -> LogMean | None:
+def _log_mean(sample: Sequence[float], known: Pools | None) -> LogMean | None:
     if not sample:
         return None
-    own = _pool([sample])
-    pooled = pool is not None and (own is None or not _differs(own, pool))
-    spread = pool if pooled else own
-    if spread is None:
+    own = spread([sample])
+    if known is None:
         return LogMean(fmean(sample))
-    return LogMean(fmean(sample), sqrt(spread.variance / len(sample)), float(spread.freedom), pooled)
+    if own is None:
+        return _with(sample, known.every, pooled=True)
+    if differs(own, known.usual):
+        return _with(sample, own, pooled=False)
+    return _with(sample, known.usual, pooled=True)
 
 
-def _differs(own: Spread, pool: Spread) -> bool:
-    """From the others in the pool, of which it is a part, by more than chance."""
-    freedom = pool.freedom - own.freedom
-    if not freedom:
-        return False
-    others = max(pool.squares - own.squares, 0.0) / freedom
-    least, most = (others * float(fdtri(own.freedom, freedom, end)) for end in (UNLIKE, 1 - UNLIKE))
-    return not least <= own.variance <= most
+def _with(sample: Sequence[float], taken: Spread, pooled: bool) -> LogMean:
+    return LogMean(fmean(sample), sqrt(taken.variance / len(sample)), float(taken.freedom), pooled)
 
 
 def _energy_by_run(rows: Iterable[Copy]) -> dict[int, float]:

@@ -19,7 +19,7 @@ from gpuloom.measure.figures import Figure, LogMean, alone, in_parallel
 from gpuloom.measure.verdicts import part_of
 from gpuloom.perf.arrays import Floats
 
-DRAWS = 4096
+DRAWS, FAR = 4096, 500.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,7 @@ def _independent(all_options: Sequence[Option], values: Sequence[LogMean], worst
     for at, (option, value) in enumerate(zip(all_options, values, strict=True)):
         spread, freedom = (RUN_SPREAD, 1e3) if value.error is None else (value.error, value.freedom)
         drawn = value.mean + spread * stdtrit(freedom, dice[:, at, 0])
-        columns.append(np.where(dice[:, at, 1] < option.fits, drawn, worst))
+        # Of what is hardly known some draws have no exponential.
+        columns.append(np.where(dice[:, at, 1] < option.fits, np.clip(drawn, -FAR, FAR), worst))
     found: Floats = np.stack(columns, axis=1)
     return found

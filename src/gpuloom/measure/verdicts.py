@@ -230,7 +230,7 @@ def any_above(ratios: Sequence[LogMean], limit: float) -> bool | None:
 
 def times(ends: Interval) -> str:
     if ends.low is None or ends.high is None:
-        return f"{ends.value:.2f}x (measured once: how sure that is, is not known)"
+        return f"{ends.value:.2f}x (how sure that is, is not known)"
     return f"{ends.value:.2f}x ({ends.low:.2f} to {ends.high:.2f})"
 
 

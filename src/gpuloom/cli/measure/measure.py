@@ -149,6 +149,10 @@ def measure(
     result = _carry_out(wish_of(plan, owner_uid, gpu, tuple(device or ()), pace), state, plain, kept_in, named)
     _emit(result, output, state)
     sys.stdout.flush()
+    _leave(result)
+
+
+def _leave(result: "Result") -> None:
     if result.not_as_found:
         raise typer.Exit(1)
     if result.stop.name == "INTERRUPTED":

@@ -212,7 +212,7 @@ def _outcome(figure: Figure) -> str:
 
 def _span(value: Interval | None) -> str:
     if value is None or value.low is None or value.high is None:
-        return "–" if value is None else "not known: measured once"
+        return "–" if value is None else "not known"
     return f"{number(value.low)} to {number(value.high)}"
 
 
