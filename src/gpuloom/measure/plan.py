@@ -56,6 +56,10 @@ class Served:
     """So many items are in a request. Rising."""
     body: str | None = None
     """A file with the JSON of a request of one item; None: made up from what the model says that it takes."""
+    digest: str = ""
+    """Of the model's files and the body, as they were when measuring began."""
+    server: str = ""
+    """The Triton that serves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +274,15 @@ def place(arrangement: Arrangement, model: GpuModel) -> tuple[Instance | None, .
     return tuple(found)
 
 
+def _told_of(one: Workload, other: Workload) -> str:
+    if one.served is None or other.served is None:
+        return " ".join(one.command)
+    if one.served.server != other.served.server:
+        return f"served by {one.served.server}"
+    changed = one.served.source == other.served.source and one.served.digest != other.served.digest
+    return f"{one.served.source}, whose files or body were other ones" if changed else one.served.source
+
+
 def differs(before: Plan, after: Plan) -> str | None:
     """What keeps two plans' measurements from being put together; None if they are of the same things.
 
@@ -277,7 +290,7 @@ def differs(before: Plan, after: Plan) -> str | None:
     """
     for one, other in zip(before.workloads, after.workloads, strict=False):
         if one != other:
-            return f"workload {one.name!r} ({' '.join(one.command) if one.served is None else one.served.source})"
+            return f"workload {one.name!r} ({_told_of(one, other)})"
     for name in ("workloads", "ways", "profiles", "shares_pct", "together", "layouts", "bounds", "seed"):
         if getattr(before, name) != getattr(after, name):
             return f"other {name}" if name != "seed" else f"seed {before.seed}"

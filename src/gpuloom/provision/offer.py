@@ -3,7 +3,7 @@
 Nothing is read here: figures and profiles are passed in, by `shipped` or by whoever has read a user's file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpuloom.errors import InputError
@@ -34,6 +34,8 @@ class Offer:
     """None: that of the peers' hardware."""
     most_batch: Mapping[str, int] = field(default_factory=dict)
     """By model the largest batch that is known; of those that are missing any."""
+    least_pct: Mapping[str, float] = field(default_factory=dict)
+    """By model the smallest share that was measured, where that is known."""
 
     @property
     def igniter(self) -> IgniterModel:
@@ -78,10 +80,12 @@ def profiled_offer(name: str, profiles: Profiles, shipped: Offer, tables: Mappin
     )
 
 
-def measured_offer(profile: LatencyProfile) -> Offer:
-    """A device with the models of a latency profile: nothing but what was measured there."""
+def measured_offer(profile: LatencyProfile, wanted: Collection[str]) -> Offer:
+    """A device with models of a latency profile: nothing but what was measured there, of whatever models."""
     from gpuloom.perf.sharing.latency_only import fit_latency_only, services_of
 
-    model = fit_latency_only(services_of(profile.alone_ms, profile.p95_ms), profile.pairs)
+    fitted = fit_latency_only(services_of(profile.alone_ms, profile.p95_ms), profile.pairs)
+    model = replace(fitted, services={name: one for name, one in fitted.services.items() if name in wanted})
     cost = COST_PER_HOUR.get(profile.device, 0.0)
-    return Offer(profile.device, profile.mem_mib, cost, model, None, profile.share_unit_pct, profile.most_batch)
+    least = {name: min(share for _, share in grid) for name, grid in profile.alone_ms.items()}
+    return Offer(profile.device, profile.mem_mib, cost, model, None, profile.share_unit_pct, profile.most_batch, least)

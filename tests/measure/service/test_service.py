@@ -105,7 +105,7 @@ ODD = {
     "crash": "crashed: it ended before its first step with exit code 1, its last words: error: this model does not"
     " load",
     "deaf": "no steps: its server did not answer within 2 s",
-    "dies": "crashed: it ended after step 2 with exit code 7, and said nothing",
+    "dies": "crashed: it ended after step 2 with exit code 7, its last words: threads: None",
     "refuses": 'crashed: the server answered with 400: {"error":"unexpected shape for input x"}',
     "free": "crashed: a request cannot be made: input x has sizes that are free ([-1, -1]): say with --body what it"
     " takes",

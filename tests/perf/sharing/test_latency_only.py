@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuloom.perf.sharing.alone_table import AloneTable
 from gpuloom.perf.sharing.interference import Crowd, Placed, crowd_of, predict, solo_ms
-from gpuloom.perf.sharing.latency_only import Growth, LatencyOnlyModel, fit_latency_only, services_of
+from gpuloom.perf.sharing.latency_only import Growth, LatencyOnlyModel, evened, fit_latency_only, services_of
 from gpuloom.work.measured.service_pairs import PairRow
 
 BATCHES, SHARES_PCT = (1, 2, 4, 8), (20.0, 40.0, 60.0, 80.0, 100.0)
@@ -102,3 +103,19 @@ def test_beyond_the_table_nothing_is_better_than_in_proportion(name: str, batch:
         assert there >= inside * batch / 8 * 20.0 / share * (1 - 1e-9)
     half = float(TRUE.latencies(Crowd(index, np.array([[float(batch)]]), np.array([[share / 2]]))).total_ms[0, 0])
     assert half >= there * (1 - 1e-12)
+
+
+def test_evening_out_makes_nobody_faster() -> None:
+    dice, mean = np.random.default_rng(4), []
+    for _ in range(60):
+        noisy = {(batch, share): 10.0 * float(np.exp(0.1 * dice.standard_normal())) for batch, share in table(1.0, 1.0)}
+        values = evened(AloneTable.of(noisy)).values
+        assert (np.diff(values, axis=0) >= -1e-9).all()
+        assert (np.diff(values, axis=1) <= 1e-9).all()
+        mean.append(values.mean())
+    assert np.mean(mean) == pytest.approx(10.05, rel=0.01)  # of the log-normal; a running minimum has 9.4
+
+
+def test_what_is_in_order_already_stays() -> None:
+    points = table(2.0, 3.0)
+    assert evened(AloneTable.of(points)).values == pytest.approx(AloneTable.of(points).values, rel=1e-9)

@@ -104,20 +104,20 @@ def provision(
     gpuloom provision services.yaml --arrivals regular --compare
     gpuloom provision services.yaml --verify --measured solo_and_pairs_v100.jsonl --report plan.html
     gpuloom provision services.yaml --output json > plan.json
-    gpuloom provision services.yaml --replan plan.json
     gpuloom provision services.yaml --profile gpuloom-measure-service/profile.json
     gpuloom provision services.yaml --gpu-type V100,A100-80GB --mig a100_mig_mps_profile.csv
     """
-    from gpuloom.cli.decide.provision_inputs import PlanOptions, check_report, demand_of, measured_of, supplies_of
+    from gpuloom.cli.decide import provision_inputs as inputs
     from gpuloom.cli.decide.provision_print import print_plan, summary
     from gpuloom.provision.contest import best_plan, contest
 
     if compare and replan is not None:
         raise InputError("--compare and --replan: expected one of them, not both")
-    options = PlanOptions(gpu_type, arrivals, strategy, measured, solo_tables, profile, mig, price, margin)
-    check_report(report, [services, replan, *options.files()])
-    data = measured_of(options)
-    supplies, demand = supplies_of(options, data), demand_of(services, arrivals)
+    options = inputs.PlanOptions(gpu_type, arrivals, strategy, measured, solo_tables, profile, mig, price, margin)
+    inputs.check_report(report, [services, replan, *options.files()])
+    data = inputs.measured_of(options)
+    demand = inputs.demand_of(services, arrivals)
+    supplies = inputs.supplies_of(options, data, demand)
     check = (lambda plan: _check(plan, demand, supplies, data, requests, runs, seed)) if verify else lambda _: None
     again, rows = None, list[dict[str, object]]()
     if compare:
@@ -131,8 +131,8 @@ def provision(
         plan = again.plan if again is not None else best_plan(demand, supplies, strategy)
         verdicts = check(plan)
         print_plan(plan, demand, supplies, verdicts, again, output)
-    if report is not None:
-        _write_report(report, plan, demand, supplies, verdicts, rows)
+    inputs.say_unmeasured(plan, demand, supplies)
+    _write_report(report, plan, demand, supplies, verdicts, rows)
     raise typer.Exit(_code(plan, demand, verdicts))
 
 
@@ -172,13 +172,15 @@ def _check(
 
 
 def _write_report(
-    path: Path,
+    path: Path | None,
     plan: "ServicePlan",
     demand: "Demand",
     supplies: "Sequence[Supply]",
     verdicts: "Sequence[Verdict] | None",
     rows: list[dict[str, object]],
 ) -> None:
+    if path is None:
+        return
     from gpuloom.cli.decide.provision_print import seen_ms
     from gpuloom.provision.report import page
     from gpuloom.provision.supply import MigGpus, times_of

@@ -12,6 +12,7 @@ from gpuloom.work.source import did_you_mean
 if TYPE_CHECKING:
     from gpuloom.gpus.model import GpuModel
     from gpuloom.provision.demand import Demand
+    from gpuloom.provision.plan import ServicePlan
     from gpuloom.provision.supply import MigGpus, SharedGpus, Supply
     from gpuloom.work.measured.latency_profiles import LatencyProfile
     from gpuloom.work.measured.service_pairs import MeasuredServices
@@ -103,7 +104,7 @@ def measured_of(options: PlanOptions) -> "MeasuredServices | None":
     return measured
 
 
-def supplies_of(options: PlanOptions, measured: "MeasuredServices | None") -> "list[Supply]":
+def supplies_of(options: PlanOptions, measured: "MeasuredServices | None", demand: "Demand") -> "list[Supply]":
     """One for each type of GPU, in the order of --gpu-type."""
     types = options.types
     cut = [name for name in types if options.migs and _gpu(name).mig]
@@ -116,7 +117,9 @@ def supplies_of(options: PlanOptions, measured: "MeasuredServices | None") -> "l
             supplies.append(_mig(name, Path(migs[name]), options.strategy, prices))
         else:
             tables = measured if options.solo_tables else None
-            supplies.append(_shared(name, Path(profiles[name]) if name in profiles else None, tables, options, prices))
+            supplies.append(
+                _shared(name, Path(profiles[name]) if name in profiles else None, tables, options, prices, demand)
+            )
     if len(supplies) > 1:
         for supply in supplies:
             if supply.cost_per_hour <= 0.0:
@@ -179,6 +182,7 @@ def _shared(
     measured: "MeasuredServices | None",
     options: PlanOptions,
     prices: Mapping[str, float],
+    demand: "Demand",
 ) -> "SharedGpus":
     from gpuloom.perf.sharing.measured import measured_tables
     from gpuloom.provision.offer import measured_offer
@@ -190,7 +194,10 @@ def _shared(
 
     strategy(options.strategy)
     if profile is not None and is_latency_profile(profile):
-        offer = measured_offer(_latencies(name, profile, options))
+        known = _latencies(name, profile, options)
+        _say_tails(known, demand)
+        wanted = {*demand.workloads.values()}
+        offer = measured_offer(known, wanted if wanted <= known.alone_ms.keys() else known.alone_ms.keys())
         price = prices.get(name, offer.cost_per_hour)
         return SharedGpus(replace(offer, cost_per_hour=price), options.margin, options.strategy)
     tables = None if measured is None else measured_tables(measured)
@@ -216,6 +223,45 @@ def _latencies(name: str, path: Path, options: PlanOptions) -> "LatencyProfile":
     if not profile.pairs:
         typer.echo(f"{path}: no pairs were measured, so nobody is taken to slow anybody down", err=True)
     return profile
+
+
+def _say_tails(profile: "LatencyProfile", demand: "Demand") -> None:
+    """Of promises that the measured batches break by themselves, without any queue."""
+    import typer
+
+    for service in demand.services:
+        alone = [ms for (batch, _), ms in profile.p99_ms.get(service.workload, {}).items() if batch == 1]
+        if alone and min(alone) > demand.slo_ms[service.id]:
+            typer.echo(
+                f"service {service.id}: 1 in 100 requests of {service.workload} took {min(alone):.0f} ms or longer,"
+                f" alone and at best: no plan keeps a p99 of {demand.slo_ms[service.id]:g} ms, whatever is predicted",
+                err=True,
+            )
+
+
+def say_unmeasured(plan: "ServicePlan", demand: "Demand", supplies: "Sequence[Supply]") -> None:
+    """Of shares that are smaller than any that was measured."""
+    import typer
+
+    from gpuloom.provision.supply import SharedGpus
+
+    least = {
+        (supply.name, model): pct
+        for supply in supplies
+        if isinstance(supply, SharedGpus)
+        for model, pct in supply.offer.least_pct.items()
+    }
+    below = [
+        f"{replica.service} on {replica.grant.share_pct:g} %, {pct:g} % was the least"
+        for replica in plan.replicas
+        if (pct := least.get((plan.type_of(replica.grant.gpu), demand.workloads[replica.service]), 0.0))
+        > replica.grant.share_pct
+    ]
+    if below:
+        many = f"{len(below)} replicas have" if len(below) > 1 else "a replica has"
+        typer.echo(
+            f"{many} a smaller share than was measured ({below[0]}): slower in proportion, it is assumed", err=True
+        )
 
 
 def _device_name(text: str) -> str:

@@ -9,12 +9,13 @@ import typer
 
 from gpuloom.cli.devices import Devices
 from gpuloom.cli.interrupts import interruptible
-from gpuloom.cli.measure.measure import STOPPING, Budget, Gpu, Most, Patience, Plain, Repeat, Seed, Within, wish_of
+from gpuloom.cli.measure.measure import STOPPING, Budget, Gpu, Patience, Plain, Repeat, Seed, wish_of
 from gpuloom.cli.output import Output, emit, print_json
 
 if TYPE_CHECKING:
     from gpuloom.measure.campaign.campaign import Result, Wish
     from gpuloom.measure.service.service import Written
+    from gpuloom.serve.triton.environment import Triton
 
 Models = Annotated[
     list[str],
@@ -37,7 +38,7 @@ Shares = Annotated[
 Batches = Annotated[str | None, typer.Option("--batches", metavar="1,8", help="Items in a request. [1,2,4,8]")]
 Pairs = Annotated[bool, typer.Option("--pairs/--no-pairs", help="Ask models beside each other, two at a time.")]
 Profiles = Annotated[
-    str | None, typer.Option("--profiles", metavar="1g.5gb,…", help="Also on these slices: points for --mig. Or all.")
+    str | None, typer.Option("--profiles", metavar="1g.5gb,…", help="Also on these slices: points for --mig.")
 ]
 Processes = Annotated[
     str | None, typer.Option("--processes", metavar="1,2", help="Servers of a model that share a slice. [1]")
@@ -45,6 +46,11 @@ Processes = Annotated[
 Requests = Annotated[int | None, typer.Option("--requests", min=5, help="That end a measurement. [200]")]
 Seconds = Annotated[str | None, typer.Option("--seconds", help="End a measurement after so long. [4s]")]
 Server = Annotated[Path | None, typer.Option("--triton", help="A tritonserver to use. Default: our own environment's.")]
+Most = Annotated[int | None, typer.Option("--most", min=1, help="And at most. [4]")]
+Within = Annotated[
+    float | None,
+    typer.Option("--within", min=0.001, max=100, help="Repeat until the 90 % intervals are within ± so many %. [5]"),
+]
 STATE = Path("gpuloom-measure-service")
 
 
@@ -88,8 +94,9 @@ def service(
         tuple(model), tuple(body or ()), shares, batches, pairs, profiles, processes, requests, seconds, patience,
         repeat, most, within, budget, seed,
     )  # fmt: skip
-    plan = plan_of(options)
-    result, written = _carry_out(wish_of(plan, os.geteuid(), gpu, tuple(device or ()), 1.0), state, triton, plain)
+    server = _triton(triton)
+    plan = plan_of(options, state, str(server.binary))
+    result, written = _carry_out(wish_of(plan, os.geteuid(), gpu, tuple(device or ()), 1.0), state, server, plain)
     _emit(result, written, output, state)
     sys.stdout.flush()
     for problem in result.not_as_found:
@@ -100,9 +107,20 @@ def service(
         raise typer.Exit(1)
 
 
-def _carry_out(wish: "Wish", state: Path, triton: Path | None, plain: bool) -> "tuple[Result, Written]":
-    from gpuloom.cli.measure.measure_progress import shown
+def _triton(named: Path | None) -> "Triton":
     from gpuloom.cli.threads import as_given_for_others
+    from gpuloom.serve.triton.environment import SetupError, given_or_installed
+
+    as_given_for_others()
+    try:
+        return given_or_installed(named, lambda line: typer.echo(line, err=True))
+    except SetupError as reason:
+        typer.echo(f"gpuloom measure: {reason}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _carry_out(wish: "Wish", state: Path, server: "Triton", plain: bool) -> "tuple[Result, Written]":
+    from gpuloom.cli.measure.measure_progress import shown
     from gpuloom.gpus.host.cutter import cutter_of
     from gpuloom.gpus.host.driver import StepFailed
     from gpuloom.gpus.host.nvml import NoDriver
@@ -111,11 +129,9 @@ def _carry_out(wish: "Wish", state: Path, triton: Path | None, plain: bool) -> "
     from gpuloom.live.store import Store
     from gpuloom.measure.campaign.campaign import Watcher
     from gpuloom.measure.service.service import measure_services
-    from gpuloom.serve.triton.environment import SetupError, given_or_installed
+    from gpuloom.serve.triton.environment import SetupError
 
-    as_given_for_others()
     try:
-        server = given_or_installed(triton, lambda line: typer.echo(line, err=True))
         with Store(state) as store, cutter_of(wish.devices, whole=True) as cutter, shown(plain) as show:
             watcher = Watcher(show.begins, show.ended)
             with interruptible(show.say, STOPPING) as held:
@@ -127,14 +143,19 @@ def _carry_out(wish: "Wish", state: Path, triton: Path | None, plain: bool) -> "
 
 
 def _emit(result: "Result", written: "Written", output: Output, state: Path) -> None:
+    from gpuloom.gpus.host.noise import Noise
+
     if output is Output.json:
         print_json({"points": written.points, "failed": written.failed, "files": written.files, **result.metadata})
         return
     emit(written.points, output)
+    for failure in written.failed:
+        typer.echo(failure, err=output is Output.csv)
     if output is Output.csv:
         return
-    for failure in written.failed:
-        typer.echo(failure)
+    noise = result.metadata["noise"]
+    if isinstance(noise, dict):
+        typer.echo(f"on a CPU device: {Noise(**noise)}")
     left_out = result.metadata["left_out"]
     if isinstance(left_out, list) and left_out:
         typer.echo(f"{len(left_out)} were left out, such as {left_out[0]['arrangement']}: {left_out[0]['why']}")

@@ -1,6 +1,7 @@
 """The words of `gpuloom measure service` as a plan."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gpuloom.cli.measure.measure_wish import listed, time_of
 from gpuloom.errors import InputError
@@ -9,8 +10,6 @@ from gpuloom.measure.plan import LEAST_SHARE_PCT, Plan
 from gpuloom.measure.plan_file import checked
 from gpuloom.measure.service.model import MOST_BATCH, workloads_of
 from gpuloom.measure.service.plan import BATCHES, BOUNDS, REPEATS, Grid, service_plan
-
-ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +33,10 @@ class Options:
     seed: int | None = None
 
 
-def plan_of(options: Options) -> Plan:
-    models = workloads_of(options.models, listed(options.batches, "--batches", _batch) or BATCHES, options.bodies)
+def plan_of(options: Options, state: Path, server: str) -> Plan:
+    """`state`: the folder of the campaign, `server`: the Triton."""
+    batches = listed(options.batches, "--batches", _batch) or BATCHES
+    models = workloads_of(options.models, batches, options.bodies, state, server)
     grid = Grid(
         listed(options.shares, "--shares", _share) or Grid().shares_pct,
         options.pairs,

@@ -8,11 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 
-from gpuloom.errors import InputError
-from gpuloom.gpus.grant import MOST_SHARERS
-from gpuloom.gpus.layouts import profile_of
-from gpuloom.gpus.model import GpuModel
-from gpuloom.measure.arrangement import Arrangement, Way
+from gpuloom.measure.arrangement import Arrangement
 from gpuloom.measure.plan import Bounds, Plan, Repeats, Workload
 
 SHARES_PCT = (25.0, 50.0, 75.0, 100.0)
@@ -67,17 +63,6 @@ def _splits(shares_pct: Sequence[float]) -> list[float]:
     return sorted({share for share in inside if any(abs(100 - share - other) < 1e-6 for other in inside)} or {50.0})
 
 
-def check_grid(grid: Grid, model: GpuModel) -> None:
-    """InputError for slices that the device does not have."""
-    for name in grid.profiles:
-        profile_of(model, name)
-    if not grid.shares_pct and not grid.profiles:
-        raise InputError("neither shares nor slices are to be measured: expected --shares, --profiles or both")
-    wrong = next((count for count in grid.processes if not 1 <= count <= MOST_SHARERS), None)
-    if wrong is not None:
-        raise InputError(f"--processes {wrong}: accepted are 1 to {MOST_SHARERS}")
-
-
 def batches_of(arrangement: Arrangement, models: Mapping[str, Workload]) -> list[tuple[int, ...]]:
     """For each time that the servers of a run are asked, the batch of each: rising, what may lack memory comes last.
 
@@ -101,7 +86,3 @@ def _served(models: Mapping[str, Workload], name: str) -> tuple[int, ...]:
     served = models[name].served
     assert served is not None
     return served.batches
-
-
-def is_alone_on_shares(arrangement: Arrangement) -> bool:
-    return arrangement.alone and arrangement.way in (Way.WHOLE, Way.SHARED)

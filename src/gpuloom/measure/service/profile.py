@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from statistics import fmean
 
+from gpuloom.gpus.catalogue import base_profiles
 from gpuloom.gpus.model import GpuModel
 from gpuloom.measure.arrangement import Way
 from gpuloom.measure.figures import Figure, figures
@@ -31,6 +32,7 @@ class Point:
     copies: int
     requests: int
     p95_ms: float | None
+    p99_ms: float | None
 
     @property
     def numbers(self) -> Json:
@@ -39,6 +41,8 @@ class Point:
         told: Json = {"latency_ms": _round(step.value)}
         if self.p95_ms is not None:
             told["p95_ms"] = _round(self.p95_ms)
+        if self.p99_ms is not None:
+            told["p99_ms"] = _round(self.p99_ms)
         if step.low is not None and step.high is not None:
             told |= {"low_ms": _round(step.low), "high_ms": _round(step.high)}
         return told | {"requests": self.requests, "runs": self.figure.repetitions}
@@ -49,16 +53,24 @@ def _round(value: float) -> float:
 
 
 def points(rows: Iterable[Copy]) -> list[Point]:
-    """Of all that was fine, in the order in which it was first run."""
+    """Of all that was fine, in the order in which it was first run.
+
+    All servers of a run have to have been fine at these batches, and nobody ever out of memory there.
+    """
     asked: dict[tuple[int, str], list[Copy]] = {}
     for row in rows:
         if row.batches is not None:
             asked.setdefault((row.run, row.batches), []).append(row)
     groups: dict[object, list[Copy]] = {}
-    for copies in asked.values():  # an arrangement's name does not say whose it is where there is one model
+    short: set[object] = set()
+    for copies in asked.values():
+        # An arrangement's name does not say whose it is where there is one model.
         who = copies[0].arrangement, copies[0].batches, tuple(copy.seat.workload for copy in copies)
-        groups.setdefault(who, []).extend(copies)
-    return [point for group in groups.values() for point in _points(group)]
+        if any(copy.outcome is Outcome.OUT_OF_MEMORY for copy in copies):
+            short.add(who)
+        if all(copy.outcome is Outcome.OK for copy in copies):  # beside one that did nothing is not beside it
+            groups.setdefault(who, []).extend(copies)
+    return [point for who, group in groups.items() if who not in short for point in _points(group)]
 
 
 def _points(group: Sequence[Copy]) -> Iterable[Point]:
@@ -70,7 +82,6 @@ def _points(group: Sequence[Copy]) -> Iterable[Point]:
             continue
         own = [row for row in apart if row.seat == figure.seat]
         fine = [row for row in own if row.outcome is Outcome.OK]
-        p95 = [row.step_p95_ms for row in fine if row.step_p95_ms is not None]
         others = {row.copy: row for row in group if row.copy != own[0].copy}
         other = next(iter(others.values())) if len(others) == 1 else None
         yield Point(
@@ -81,8 +92,15 @@ def _points(group: Sequence[Copy]) -> Iterable[Point]:
             neighbour=None if other is None else (other.seat.workload, other.batch or 1, other.seat.share_pct),
             copies=figure.copies,
             requests=sum(row.steps or 0 for row in fine),
-            p95_ms=fmean(p95) if len(p95) == len(fine) else None,
+            p95_ms=_mean([row.step_p95_ms for row in fine]),
+            p99_ms=_mean([row.step_p99_ms for row in fine]),
         )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None if one is not known."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
 
 
 def models_of(found: Iterable[Point]) -> dict[str, list[Json]]:
@@ -125,12 +143,14 @@ MIG_COLUMNS = (
     *("throughput_low_per_s", "throughput_high_per_s", "p95_s", "profile"),
 )
 """The last four are for people: `--mig` does not read them."""
+_POINT = MIG_COLUMNS[:4]
 
 
 def mig_csv(rows: Sequence[Copy], model: GpuModel) -> str | None:
     """Points on slices; zeros where the memory did not suffice. None if nobody was measured on one."""
     slices = {profile.name: profile.slices for profile in model.profiles}
-    lines: list[Json] = []
+    base = {profile.name for profile in base_profiles(model)}
+    lines = _too_large(rows, slices)  # what ran out of memory once does not fit
     for point in points(rows):
         seat, step = point.figure.seat, point.figure.step_ms
         if seat.profile is None or step is None:
@@ -150,15 +170,23 @@ def mig_csv(rows: Sequence[Copy], model: GpuModel) -> str | None:
                 "profile": seat.profile,
             }
         )
-    lines += _too_large(rows, slices)
     if not lines:
         return None
-    lines.sort(key=lambda line: tuple(line[name] for name in MIG_COLUMNS[:4]))
+    lines.sort(key=lambda line: line["profile"] not in base)
+    once: dict[tuple[object, ...], Json] = {}
+    for line in lines:  # of profiles with as many slices the usual one counts
+        once.setdefault(tuple(line[name] for name in _POINT), line)
+    lines = [once[key] for key in sorted(once, key=lambda key: (str(key[0]), *map(_whole, key[1:])))]
     text = StringIO()
     writer = csv.DictWriter(text, MIG_COLUMNS, lineterminator="\n", restval="")
     writer.writeheader()
     writer.writerows({name: "" if value is None else value for name, value in line.items()} for line in lines)
     return text.getvalue()
+
+
+def _whole(value: object) -> int:
+    assert isinstance(value, int)
+    return value
 
 
 def _too_large(rows: Sequence[Copy], slices: dict[str, int]) -> list[Json]:

@@ -8,13 +8,18 @@ time, and what counts is the time in which all are past their warm-up, as with c
 import hashlib
 import json
 import os
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.host.cpu import THREADS
+from gpuloom.gpus.host.files import read_anyones
 from gpuloom.gpus.layouts import part_of
 from gpuloom.live.store import Launch
 from gpuloom.measure.campaign.judge import Seen, is_over
@@ -34,19 +39,23 @@ from gpuloom.serve.triton.server import HOST, Ports, ServerSpec, command, free_p
 
 READY_EVERY_S, ANSWER_S = 0.1, 1.0
 FEW, MOST_TIMES_LONGER = 12, 10
+MOST_LOG_BYTES, MOST_WORDS = 64 << 20, 300
+FAILED = re.compile(r"failed to load '[^']*' version \d+: (.*?)\"?$", re.M)
 ENDING_S = 2.0
 """So long after it has stopped to answer a server that is about to end has ended."""
 SHARED_MEMORY = Path("/dev/shm")
 
 
-@dataclass(frozen=True, slots=True)
 class Kitchen:
     """What servers are made of."""
 
-    triton: Triton
-    repositories: Mapping[str, Path]
-    """By model."""
-    shm_prefix: str
+    def __init__(self, triton: Triton, put: Callable[[], Mapping[str, Path]], shm_prefix: str) -> None:
+        """`put`: has every model where a server can read it, and says where, by model."""
+        self.triton, self._put, self.shm_prefix = triton, put, shm_prefix
+
+    @cached_property
+    def repositories(self) -> Mapping[str, Path]:
+        return self._put()
 
     def clean(self) -> None:
         """Remove shared memory that killed servers have left."""
@@ -149,9 +158,22 @@ class ServiceRun(OneRun):
         """As long as bounds say, and longer where answers are few."""
         for _ in range(MOST_TIMES_LONGER):
             super()._watch()
+            self._await_the_open()
             few = any(len(copy.seen.heard) < FEW for copy in self._copies)
             if not few or self._bench.interrupts() or any(is_over(copy.seen) for copy in self._copies):
                 return
+
+    def _await_the_open(self) -> None:
+        """A request that is open for longer than any before is waited for: it counts too, or it will never end."""
+        deadline_s = time.monotonic() + self._bench.bounds.patience_s
+        while time.monotonic() < deadline_s and not self._bench.interrupts():
+            for copy in self._copies:
+                copy.hear()
+                if copy.job.keeper_has_gone():
+                    self._note_end(copy, time.monotonic())
+            if any(is_over(copy.seen) for copy in self._copies) or not any(map(_is_late, self._copies)):
+                return
+            time.sleep(LOOK_S)
 
     def _until_ready(self) -> bool:
         deadline_s = time.monotonic() + self._bench.bounds.patience_s
@@ -221,7 +243,7 @@ class ServiceRun(OneRun):
         deadline_s = time.monotonic() + ENDING_S
         while time.monotonic() < deadline_s:
             if copy.launch.oom_kills():  # of one process: the others may go on
-                copy.seen.refused = "out of memory: the kernel killed a process of its server for want of it"
+                copy.seen.refused = "the kernel killed a process of its server: out of memory"
                 return
             if copy.job.keeper_has_gone():
                 self._note_end(copy, time.monotonic())
@@ -241,9 +263,14 @@ class ServiceRun(OneRun):
     def _rows(self) -> tuple[Copy, ...]:
         patience_s = self._bench.bounds.patience_s
         return tuple(
-            _told(replace(row, batches=",".join(map(str, asked.batches))), patience_s)
+            _told(
+                replace(row, batches=",".join(map(str, asked.batches))),
+                patience_s,
+                seen.ended is not None,
+                _why_not_loaded(copy.outputs) if seen.ended is not None else None,
+            )
             for asked in self._asked
-            for row in self._judged(asked.seen, asked.stopped_s)
+            for row, seen, copy in zip(self._judged(asked.seen, asked.stopped_s), asked.seen, self._copies, strict=True)
         )
 
 
@@ -251,8 +278,31 @@ def _nobody(launch: Launch, outputs: Sequence[Path]) -> Listener:  # noqa: ARG00
     return Waiting()
 
 
-def _told(row: Copy, patience_s: float) -> Copy:
-    """What is said of commands, said of servers."""
+def _is_late(copy: Running) -> bool:
+    """Whether the request that is open has taken longer than any that was answered."""
+    heard = copy.seen.heard
+    if len(heard) < FEW:
+        return False
+    longest_s = max(after.at_s - before.at_s for before, after in pairwise(heard[1:]))
+    return time.monotonic() - heard[-1].at_s > longest_s
+
+
+def _told(row: Copy, patience_s: float, ended: bool, why: str | None) -> Copy:
+    """What is said of commands, said of servers. `why`: its model did not load."""
     if row.outcome is Outcome.SILENT:
-        return replace(row, said=f"its server did not answer within {patience_s:g} s")
+        said = "its server ended by itself" if ended else f"its server did not answer within {patience_s:g} s"
+        return replace(row, said=said)
+    if row.outcome is Outcome.CRASHED and why is not None:
+        return replace(row, said=why)
     return row
+
+
+def _why_not_loaded(outputs: Sequence[Path]) -> str | None:
+    """Triton's own words on it, which are not its last ones."""
+    for path in outputs:
+        with suppress(OSError):
+            text = read_anyones(path, MOST_LOG_BYTES).decode(errors="replace")
+            if found := FAILED.search(text):
+                words = found[1].encode().decode("unicode_escape", "replace")
+                return "its model does not load: " + " ".join(words.split())[:MOST_WORDS]
+    return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from gpuloom.errors import InputError
 from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.files import write_whole
 from gpuloom.gpus.model import GpuModel
@@ -40,16 +41,19 @@ def measure_services(
     wish: Wish, store: Store, cutter: Cutter, watcher: Watcher, triton: Triton, say: Callable[[str], None]
 ) -> tuple[Result, Written]:
     """Store and cutter are open."""
-    kitchen = Kitchen(triton, _repositories(store.folder, wish, triton, say), shm_prefix(store.folder))
-    kitchen.clean()
+    if (store.folder / "servers").exists():
+        raise InputError(f"{store.folder}: is what gpuloom serve has left; expected a folder of its own")
+    if needs_onnx(wish.plan.workloads, triton):
+        ensure_onnx(triton, say)
+    # Who is refused has changed nothing: models are put there by the first run.
+    kitchen = Kitchen(triton, partial(_repositories, store.folder, wish, triton), shm_prefix(store.folder))
     campaign = Campaign(wish, store, cutter, watcher, partial(ServiceRun, kitchen))
+    kitchen.clean()
     result = campaign.run()
     return result, write(store.folder, result, campaign.model)
 
 
-def _repositories(folder: Path, wish: Wish, triton: Triton, say: Callable[[str], None]) -> dict[str, Path]:
-    if needs_onnx(wish.plan.workloads, triton):
-        ensure_onnx(triton, say)
+def _repositories(folder: Path, wish: Wish, triton: Triton) -> dict[str, Path]:
     return {
         model.name: repository_for(model, folder / "models", folder / "repositories", triton)
         for model in wish.plan.workloads

@@ -40,7 +40,7 @@ def standin_text(batch_ms: Sequence[float], max_batch: int, delay_ms: float, slo
 
 def with_batching(text: str, max_batch: int, delay_ms: float) -> str:
     """A user's configuration with the plan's batching in place of its own."""
-    return "".join(f"{field.strip()}\n" for name, field in _fields(text) if name not in _OURS) + batching_text(
+    return "".join(f"{field.strip()}\n" for name, field in fields(text) if name not in _OURS) + batching_text(
         max_batch, delay_ms
     )
 
@@ -74,9 +74,9 @@ def _parameter(key: str, value: str) -> str:
     return f"parameters {{ key: {json.dumps(key)} value {{ string_value: {json.dumps(value)} }} }}\n"
 
 
-def _fields(text: str) -> list[tuple[str, str]]:
+def fields(text: str) -> list[tuple[str, str]]:
     """The fields at the top of a protobuf text, each with its name; ValueError if brackets or quotes do not close."""
-    fields: list[tuple[str, str]] = []
+    found: list[tuple[str, str]] = []
     position, begin, depth, name = 0, 0, 0, ""
     token = re.compile(r'\s+|#[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[A-Za-z_][\w.]*|[\[{<]|[\]}>]|[^\s]')
     while position < len(text):
@@ -92,8 +92,8 @@ def _fields(text: str) -> list[tuple[str, str]]:
         starts = depth == 0 and re.fullmatch(r"[A-Za-z_][\w.]*", word) and re.match(r"\s*(:|[{<\[])", text[position:])
         if starts:
             if name:
-                fields.append((name, text[begin:here]))
+                found.append((name, text[begin:here]))
             name, begin = word, here
     if depth:
         raise ValueError("a bracket that does not close")
-    return [*fields, (name, text[begin:])] if name else fields
+    return [*found, (name, text[begin:])] if name else found

@@ -7,9 +7,9 @@
                 "neighbour_share_pct": 50, "latency_ms": 12.9, "p95_ms": 14.2}, …]}
 
 A point is a batch that is asked again and again, one at a time, from the moment it is sent to its answer: alone in
-`models`, beside somebody who is asked likewise in `pairs`, a row for each side. `p95_ms` may be missing; what else a
-point says (its interval, how many requests it rests on) is for people. Knows the file only: what follows from it is in
-`perf.sharing.latency_only`.
+`models`, beside somebody who is asked likewise in `pairs`, a row for each side. `p95_ms` and `p99_ms` may be missing;
+what else a point says (its interval, how many requests it rests on) is for people. Knows the file only: what follows
+from it is in `perf.sharing.latency_only`.
 """
 
 import json
@@ -40,6 +40,8 @@ class LatencyProfile:
     """Mean time of a batch, by model."""
     p95_ms: Mapping[str, Grid] = field(default_factory=dict)
     """What 95 of 100 batches are within, of the same points; a model of which nobody knows it is missing."""
+    p99_ms: Mapping[str, Grid] = field(default_factory=dict)
+    """Likewise."""
     pairs: tuple[PairRow, ...] = ()
     share_unit_pct: float = SHARE_UNIT_PCT
     """Shares are planned in multiples of it."""
@@ -72,10 +74,11 @@ def read_latency_profile(path: Path) -> LatencyProfile:
         raise InputError(f"{path}: models is {shown(models)}, but must be an object with a list of points for each")
     alone: dict[str, Grid] = {}
     p95: dict[str, Grid] = {}
+    p99: dict[str, Grid] = {}
     for model, points in models.items():
         if not model or not model.isprintable():
             raise InputError(f"{path}: models names {shown(model)}: expected a printable name")
-        alone[model], p95[model] = _grids(points, f"{path}: models.{model}")
+        alone[model], p95[model], p99[model] = _grids(points, f"{path}: models.{model}")
     pairs = content.get("pairs", [])
     if not isinstance(pairs, list):
         raise InputError(f"{path}: pairs is {shown(pairs)}, but must be a list")
@@ -85,6 +88,7 @@ def read_latency_profile(path: Path) -> LatencyProfile:
         device.count("mem_mib"),
         alone,
         {model: grid for model, grid in p95.items() if grid},
+        {model: grid for model, grid in p99.items() if grid},
         rows,
         device.number("share_unit_pct", 0.1, 100.0) if "share_unit_pct" in device.fields else SHARE_UNIT_PCT,
     )
@@ -128,20 +132,23 @@ class _Entry:
         return self.number(name, high=100.0)
 
 
-def _grids(points: object, where: str) -> tuple[Grid, Grid]:
+def _grids(points: object, where: str) -> tuple[Grid, Grid, Grid]:
+    """Means, and percentiles where every point has them."""
     if not isinstance(points, list) or not points:
         raise InputError(f"{where} is {shown(points)}, but must be a list of points, one or more")
     mean: dict[tuple[int, float], float] = {}
     p95: dict[tuple[int, float], float] = {}
+    p99: dict[tuple[int, float], float] = {}
     for at, point in enumerate(points):
         entry = _Entry(f"{where}[{at}]", point)
         key = entry.count("batch"), entry.share("share_pct")
         if key in mean:
             raise InputError(f"{where}[{at}]: batch {key[0]} on {key[1]:g} % is there twice: expected each point once")
         mean[key] = entry.number("latency_ms")
-        if entry.fields.get("p95_ms") is not None:
-            p95[key] = entry.number("p95_ms")
-    return mean, p95 if p95.keys() == mean.keys() else {}
+        for name, grid in (("p95_ms", p95), ("p99_ms", p99)):
+            if entry.fields.get(name) is not None:
+                grid[key] = entry.number(name)
+    return mean, p95 if p95.keys() == mean.keys() else {}, p99 if p99.keys() == mean.keys() else {}
 
 
 def _pair(entry: _Entry, known: Mapping[str, Grid]) -> PairRow:
