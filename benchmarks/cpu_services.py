@@ -30,7 +30,7 @@ from gpuloom.work.measured.latency_profiles import LatencyProfile, read_latency_
 MODELS = Path(__file__).resolve().parents[1] / "examples" / "models"
 NAMES = ("mixer", "encoder", "wide")
 STRATEGIES = ("gpuloom", "alone")
-SLO_FACTOR = 8.0
+SLO_FACTOR = 25.0
 PARTS = tuple(part / 10 for part in range(10, 0, -1))
 """Of what the models do at their best on a quarter of the device."""
 
