@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Device, Grant
 from gpuloom.gpus.host.cgroups import Home
-from gpuloom.gpus.host.cpu import environment_on, limits_on
+from gpuloom.gpus.host.cpu import environment_on, limits_on, parse_devices, this_machine
 from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter, cutter_of
 from gpuloom.gpus.host.driver import GpuState, StepFailed
@@ -56,6 +56,19 @@ def cpu_instance(instance: Instance | None) -> Instance | None:
     if instance is None:
         return None
     return Instance(instance.start, f"{re.split('[cg]', instance.profile, maxsplit=1)[0]}c")
+
+
+def check_made_for(gpu_type: str, names: Sequence[str]) -> None:
+    """InputError if a plan is for another CPU device: its shares are of that one's time."""
+    if not gpu_type.startswith("CPU-"):
+        return
+    if not names:
+        raise InputError(f"the plan is for {gpu_type}: expected --device and --models, as it was measured")
+    other = next((one for one in parse_devices(names, this_machine()) if one.model.name != gpu_type), None)
+    if other is not None:
+        raise InputError(
+            f"the plan is for {gpu_type}, but --device names {other.model.name}: measure and plan for the one that serves"
+        )
 
 
 @contextmanager

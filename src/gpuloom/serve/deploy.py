@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuloom.serve.cpus import check_made_for
 from gpuloom.serve.deployment import read_plan, workloads_of
 from gpuloom.serve.devices import devices_of, end_left
 from gpuloom.serve.fleet.fleet import Fleet
@@ -32,6 +33,7 @@ def deploy(
 ) -> None:
     """Serve until SIGINT or SIGTERM. InputError, DeviceError, SetupError or StartError say why it cannot be."""
     deployment = read_plan(plan, {} if services is None else workloads_of(services))
+    check_made_for(deployment.plan.gpu_type, options.devices)
     batch_ms = shipped_times(deployment) if options.standin else None
     with State(folder, end_left) as state:
         wish = prepare(deployment, batch_ms, state, options)

@@ -283,14 +283,15 @@ def test_peers_know_one_type(tmp_path: Path, data_dir: Path, capsys: pytest.Capt
     assert [row["strategy"] for row in json.loads(capsys.readouterr().out)] == ["gpuloom"]
 
 
-def latency_profile(folder: Path, device: str = "T4", **more: object) -> Path:
+def latency_profile(folder: Path, device: str = "T4", p99_ms: float | None = None, **more: object) -> Path:
     """Of two models whose batches take a fixed time and one for each item; beside others a tenth longer."""
     sizes = {"fast": (2.0, 0.2), "slow": (4.0, 1.0)}
     models, pairs = {}, []
     for name, (fixed, each) in sizes.items():
         grid = {(b, s): fixed + each * b * 100 / s for b in (1, 2, 4, 8) for s in (20, 40, 60, 80, 100)}
         models[name] = [
-            {"batch": b, "share_pct": s, "latency_ms": ms, "p95_ms": 1.05 * ms} for (b, s), ms in grid.items()
+            {"batch": b, "share_pct": s, "latency_ms": ms, "p95_ms": 1.05 * ms, "p99_ms": p99_ms or 1.1 * ms}
+            for (b, s), ms in grid.items()
         ]
         for other in sizes:
             for batch, share in ((1, 20), (8, 40), (8, 60), (2, 80)):
@@ -345,3 +346,33 @@ def test_wrong_input_with_a_latency_profile(own: Path, tmp_path: Path, capsys: p
 def test_without_pairs_that_is_said(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(own), "--profile", str(latency_profile(tmp_path, pairs=[]))) == 0
     assert "no pairs were measured" in capsys.readouterr().err
+
+
+def test_a_tail_beyond_the_promise_is_said(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Means and p95s know nothing of it, so neither does what is predicted."""
+    run(str(own), "--profile", str(latency_profile(tmp_path, p99_ms=30.0)))
+    said = capsys.readouterr().err
+    assert (
+        "service a: 1 in 100 requests of fast took 30 ms or longer, alone and at best: no plan keeps a p99 of 20 ms"
+        in said
+    )
+    assert "service b" not in said
+
+
+def test_shares_below_what_was_measured_are_said(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own.write_text("services:\n  - {name: a, workload: fast, rate: 1, p99: 500ms}\n")
+    assert run(str(own), "--profile", str(latency_profile(tmp_path))) == 0
+    assert "20 % was the least): slower in proportion, it is assumed" in capsys.readouterr().err
+
+
+def test_models_that_nobody_asks_for_cost_nothing(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = latency_profile(tmp_path)
+    assert run(str(own), "--profile", str(profile), "-o", "json") == 0
+    before = capsys.readouterr().out
+    told = json.loads(profile.read_text())
+    told["models"] |= {f"other-{number}": told["models"]["slow"] for number in range(40)}
+    profile.write_text(json.dumps(told))
+    assert run(str(own), "--profile", str(profile), "-o", "json") == 0
+    assert capsys.readouterr().out == before

@@ -2,7 +2,8 @@
 
 Beside its model's configuration lies behaviour.json: `fixed_ms` and `each_ms` of a batch on all of the device; on a
 smaller part of it items take as much longer. `most` items in a batch are as many as its memory holds. `oddity` is one
-of: crash, deaf (never ready), dies (at the third request), refuses (every request), free (an input has a free size).
+of: crash, deaf (never ready), dies (at the third request), hangs (after twenty), refuses (every request), free (an
+input has a free size).
 """
 
 import asyncio
@@ -34,6 +35,8 @@ class Model:
         self.asked += 1
         if self.oddity == "dies" and self.asked == 3:
             os._exit(7)
+        if self.oddity == "hangs" and self.asked > 20:
+            await asyncio.Event().wait()
         if self.oddity == "refuses":
             return 400, b'{"error":"unexpected shape for input x"}'
         length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"inference-header-content-length:")]

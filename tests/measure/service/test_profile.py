@@ -134,3 +134,34 @@ def test_for_answers_a_model_at_a_batch_is_a_workload() -> None:
     ]
     commands = [replace(row, batches=None) for row in rows]
     assert by_batch(commands) == commands
+
+
+def test_beside_one_that_did_nothing_is_not_beside_it() -> None:
+    pair = layout("whole 50% (a) + whole 50% (b)")
+    crashed = asked(0, pair, (1, 4), 12.0, 90.0)
+    crashed[1] = replace(crashed[1], outcome=Outcome.CRASHED, step_ms=None)
+    assert pairs_of(points(crashed)) == []
+    assert len(pairs_of(points([*crashed, *asked(1, pair, (1, 4), 12.0, 90.0, repetition=1)]))) == 2
+
+
+def test_what_ran_out_of_memory_once_does_not_fit() -> None:
+    rows = [
+        *asked(0, layout("2g.10gb (a)"), (4,), 20.0),
+        *asked(1, layout("2g.10gb (a)"), (4,), np.inf, repetition=1),
+        *asked(2, layout("whole (a)"), (4,), 9.0),
+        *asked(3, layout("whole (a)"), (4,), np.inf, repetition=1),
+    ]
+    text = mig_csv(rows, A100)
+    assert text is not None
+    assert text.splitlines()[1:] == ["a,2,4,1,0,0,,,,2g.10gb"]
+    assert models_of(points(rows)) == {}
+
+
+def test_of_profiles_with_as_many_slices_the_usual_one_counts(tmp_path: Path) -> None:
+    rows = [*asked(0, layout("1g.10gb (a)"), (1,), 18.0), *asked(1, layout("1g.5gb (a)"), (1,), 20.0)]
+    text = mig_csv(rows, A100)
+    assert text is not None
+    file = tmp_path / "mig.csv"
+    file.write_text(text)
+    (point,) = read_mig_services(file)["a"]
+    assert point.latency_ms == 20.0

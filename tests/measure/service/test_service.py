@@ -131,6 +131,24 @@ def test_nothing_to_be_had(kitchen: Kitchen) -> None:
     assert (answer["points"], answer["files"]) == ([], [])
 
 
+def test_a_refusal_leaves_the_models_of_before(kitchen: Kitchen) -> None:
+    lab = kitchen.lab
+    first, second = fake_model(lab.folder, "m"), fake_model(lab.folder / "other", "m", 9.0)
+    words = ("--shares", "100", "--no-pairs", "--batches", "1")
+    kitchen.measure("-m", first, *words)
+    assert "holds measurements of workload 'm'" in kitchen.refused("-m", second, *words)
+    assert (lab.state / "models" / "m").resolve() == Path(first)
+    assert (lab.state / "repositories" / "m" / "m" / "behaviour.json").resolve().is_relative_to(first)
+
+
+def test_one_that_stops_to_answer_is_not_fine(kitchen: Kitchen) -> None:
+    model = fake_model(kitchen.lab.folder, "m", oddity="hangs")
+    words = ("--shares", "100", "--no-pairs", "--batches", "1", "--patience-s", "3s", "--requests", "500")
+    answer = kitchen.measure("-m", model, *words, code=1)
+    assert answer["failed"] == ["m, batch 1, whole: crashed: no answer within 3 s"]
+    kitchen.lab.check_left_as_found()
+
+
 def test_killed_and_resumed(kitchen: Kitchen) -> None:
     lab = kitchen.lab
     words = ("-m", fake_model(lab.folder, "m"), "--shares", "100", "--profiles", "1g.5gb,3g.20gb", "--no-pairs")

@@ -314,6 +314,15 @@ def test_devices_that_do_not_suit_the_plan(
     assert not State(tmp_path / "s").devices()
 
 
+def test_a_plan_made_for_another_cpu_device(cpu: Cpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its shares are of that one's time."""
+    plan = write_plan(tmp_path, mixer("a"))
+    plan.write_text(plan.read_text().replace("V100", "CPU-77"))
+    told = complains(capsys, 2, "serve", "up", str(plan), *cpu.words, "--state", str(tmp_path / "s"))
+    assert "the plan is for CPU-77, but --device names CPU-" in told
+    assert not State(tmp_path / "s").devices()
+
+
 def test_a_stand_in_has_no_use_for_cpu_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = complains(capsys, 2, "serve", "up", str(write_plan(tmp_path, row())), "--device", "cpu")
     assert "--device needs --models: a stand-in sleeps" in told
