@@ -67,7 +67,7 @@ def check_made_for(gpu_type: str, names: Sequence[str]) -> None:
     other = next((one for one in parse_devices(names, this_machine()) if one.model.name != gpu_type), None)
     if other is not None:
         raise InputError(
-            f"the plan is for {gpu_type}, but --device names {other.model.name}: measure and plan for the one that serves"
+            f"the plan is for {gpu_type}, but --device names {other.model.name}: expected that one, or a plan for this"
         )
 
 
