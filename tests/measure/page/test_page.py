@@ -88,6 +88,13 @@ def test_interference_is_drawn_to_either_side_of_none() -> None:
     assert "same: +0.0 %" in text
 
 
+def test_an_interval_that_tells_nothing_does_not_make_all_figures_small() -> None:
+    rows = [Bar("known", Interval(10.0, 9.0, 11.0), "c0"), Bar("not", Interval(8.0, 0.1, 900.0), "c1")]
+    for text in (bars("about", "s", rows), differences("about", rows, 2.0)):
+        found = {style: float(width) for style, _, width in re.findall(RECT, text)}
+        assert found["c0"] > 30
+
+
 @settings(max_examples=50)
 @given(st.lists(st.floats(-90, 1e4), min_size=1, max_size=8))
 def test_no_difference_leaves_its_room(values: list[float]) -> None:

@@ -14,6 +14,7 @@ from gpuloom.pages.words import number
 LINE_REM, NAME_REM, BAR_TOP_REM, BAR_REM, WHISKER_REM = 2.4, 1.25, 1.55, 0.75, 0.16
 EDGE_PCT = 2.5
 """Left free on both sides."""
+LONGEST = 1.5
 ROOM_PCT = 100 - 2 * EDGE_PCT
 
 
@@ -30,10 +31,10 @@ class Bar:
 
 def bars(about: str, unit: str, rows: Sequence[Bar], mark: float | None = None) -> Html:
     """From 0. `mark` is a value to compare with, as an upright line."""
-    ends = [end for row in rows if row.value for end in (row.value.value, row.value.high) if end is not None]
-    most = max([*ends, *(row.room for row in rows if row.room), mark or 0.0], default=0.0)
-    if not rows or most <= 0:
+    shown = max([*(row.value.value for row in rows if row.value), *(row.room or 0.0 for row in rows), mark or 0.0, 0.0])
+    if shown <= 0:
         return Html("")
+    most = _reach(shown, [row.value.high for row in rows if row.value and row.value.high is not None])
     marks = [] if mark is None else [mark]
     words = [_words(row, unit) for row in rows]
     told = ["" if row.value is None else f"{number(row.value.value)} {unit}" for row in rows]
@@ -44,11 +45,17 @@ def differences(about: str, rows: Sequence[Bar], margin_pct: float) -> Html:
     """Per cent to either side of none; within the margin, between two lines, it counts as none."""
     if not rows:
         return Html("")
-    ends = [end for row in rows if row.value for end in (row.value.value, row.value.low, row.value.high) if end]
-    reach = max([*map(abs, ends), 2 * margin_pct])
+    values = [row.value for row in rows if row.value]
+    shown = max([*(abs(value.value) for value in values), 2 * margin_pct])
+    reach = _reach(shown, [abs(end) for value in values for end in (value.low, value.high) if end is not None])
     told = ["" if row.value is None else signed(row.value.value) for row in rows]
     words = [f"{row.name}: {one}{_span(row.value, signed)}" for row, one in zip(rows, told, strict=True)]
     return _drawn(about, rows, words, told, [-margin_pct, 0.0, margin_pct], -reach, reach)
+
+
+def _reach(shown: float, ends: Sequence[float]) -> float:
+    """An interval that is much longer than all figures leaves the picture, instead of making them all small."""
+    return max(shown, min(max(ends, default=0.0), LONGEST * shown))
 
 
 def signed(per_cent: float) -> str:
@@ -65,7 +72,7 @@ def _drawn(
     most: float,
 ) -> Html:
     def place_pct(value: float) -> float:
-        return EDGE_PCT + ROOM_PCT * (value - least) / (most - least)
+        return EDGE_PCT + ROOM_PCT * (min(max(value, least), most) - least) / (most - least)
 
     height_rem = len(rows) * LINE_REM + 0.5
     parts = [upright(place_pct(mark), 0.5, height_rem) for mark in marks]
