@@ -24,6 +24,10 @@ class Measured:
     """Device, driver and day, in words."""
     host_cpus: int | None = None
     """That the host has beside its device; None: not known, or they are the device."""
+    devices: tuple[str, ...] = ()
+    """As the command line named the device; none: a GPU."""
+    gpu: int = 0
+    """Its number on its host."""
     places: Mapping[str, tuple[Seat, ...]] = field(default_factory=dict)
     """Of each workload that was not run everywhere: the places in which it could have been run."""
 
@@ -37,13 +41,14 @@ def read_measured(folder: Path) -> Measured:
     try:
         model, device = model_from(told["model"]), told["device"]
         facts = (f"{device['product']} ({device['model']})", f"driver {device['driver'] or 'unknown'}")
+        devices, gpu = tuple(map(str, told.get("devices") or ())), int(told.get("gpu") or 0)
         places = places_told(told.get("explored") or {"places": [], "not_run": []})
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{folder / METADATA}: does not tell the device; expected what gpuloom measure wrote"
         ) from error
-    cpus = None if told.get("devices") else told.get("host_cpus")
-    return Measured(tuple(rows), model, facts, cpus if isinstance(cpus, int) else None, places)
+    cpus = None if devices else told.get("host_cpus")
+    return Measured(tuple(rows), model, facts, cpus if isinstance(cpus, int) else None, devices, gpu, places)
 
 
 def places_told(explored: Mapping[str, Any]) -> dict[str, tuple[Seat, ...]]:

@@ -70,8 +70,29 @@ def test_a_set_is_seated_and_can_be_carried_out(capsys: pytest.CaptureFixture[st
     found = json.loads(told(capsys, folder, "--set", "slow,slow,slow,fills", "-o", "json"))["set"]
     assert len(found["seats"]) == 4
     (layout,) = found["layouts"]
-    assert f"gpuloom layout apply --to {layout}" in told(capsys, folder, "--set", "slow,slow,slow,fills")
+    assert f"gpuloom layout apply --gpu 0 --to {layout}" in told(capsys, folder, "--set", "slow,slow,slow,fills")
+    two = told(capsys, folder, "--set", "slow,fills,fills", "--devices", 2)
+    assert [line.split()[3:5] for line in two.splitlines() if "layout apply" in line] == [
+        ["--gpu", "0"],
+        ["--gpu", "1"],
+    ]
     assert "no layout has an instance" in told(capsys, folder, "--set", ",".join(["fills"] * 3), code=1)
+
+
+@pytest.mark.parametrize(
+    ("more", "device", "others"),
+    [
+        ({"gpu": 1}, "--gpu 1", "--gpu 0"),
+        ({"devices": ["cpu=50%"]}, "--device cpu=50%", "--device cpu=50% --device cpu=50% --gpu 1"),
+    ],
+)
+def test_it_is_carried_out_where_it_was_measured(
+    capsys: pytest.CaptureFixture[str], folder: Path, more: dict[str, object], device: str, others: str
+) -> None:
+    metadata = folder / "measured.json"
+    metadata.write_text(json.dumps(json.loads(metadata.read_text()) | more))
+    assert f"  gpuloom layout apply {device} --to " in told(capsys, folder, "--set", "slow,fills")
+    assert f"  gpuloom layout apply {others} --to " in told(capsys, folder, "--set", "slow,fills,fills", "--devices", 2)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Campaigns on the stand-in: every way, odd commands, kills, refusals; the hardware as it was found."""
 
 import json
+import shlex
 import signal
 from collections import Counter
 
@@ -13,6 +14,7 @@ from gpuloom.measure.explore.wanted import Exploring, read_runs, read_wanted
 from gpuloom.measure.plan import Plan, Ways, Workload, arrangements
 from gpuloom.measure.table import from_csv
 from tests.live.shop import interrupt, until
+from tests.measure.conftest import UNCUT
 from tests.measure.lab import Lab, by_arrangement, program
 from tests.measure.program import STEP_MS
 from tests.measure.rows import MODEL
@@ -262,3 +264,17 @@ def test_what_the_device_does_not_have_is_refused(lab: Lab) -> None:
     assert "'9g.99gb' is not a profile of A100-40GB" in lab.refused("--profiles", "9g.99gb", "--", *program())
     assert lab.journal() == []
     lab.check_left_as_found()
+
+
+def test_a_set_is_carried_out_as_printed(lab: Lab) -> None:
+    """On the GPU that was measured, of two, and without one run on the whole of it."""
+    lab.hardware.install(UNCUT, UNCUT)
+    lab.measure("--gpu", "1", "--ways", "parallel", "--profiles", "3g.20gb", "--layout", "3g.20gb", "--", *program())
+    told = lab.hardware.gpuloom("recommend", str(lab.state), "--set", "program,program")
+    assert told.returncode == 0, told.stderr
+    command = shlex.split(next(line for line in told.stdout.splitlines() if "layout apply" in line))
+    done = lab.hardware.gpuloom(*command[1:])
+    assert done.returncode == 0, done.stderr
+    assert [instance.profile for instance in lab.hardware.layout(1)] == ["3g.20gb", "3g.20gb"]
+    assert lab.hardware.layout(0) == ()
+    assert lab.hardware.gpuloom("layout", "apply", "--gpu", "1", "--as-found").returncode == 0

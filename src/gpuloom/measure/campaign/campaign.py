@@ -254,6 +254,7 @@ class Campaign:
             "version": VERSION,
             "gpuloom": found.pop("version"),
             **found,
+            "gpu": None if self._wish.devices else self._host,
             "model": model_as(self.model),
             "stop": None if stop is None else stop.value,
             "runs": len(runs),
