@@ -13,7 +13,8 @@ from gpuloom.measure.campaign.journal import Journal
 from gpuloom.measure.explore.wanted import Exploring, read_runs, read_wanted
 from gpuloom.measure.plan import Plan, Ways, Workload, arrangements
 from gpuloom.measure.table import from_csv
-from tests.live.shop import interrupt, until
+from tests.live.shop import PATIENCE_S, interrupt, until
+from tests.measure.campaign.test_asked import commit
 from tests.measure.conftest import UNCUT
 from tests.measure.lab import Lab, by_arrangement, program
 from tests.measure.program import STEP_MS
@@ -278,3 +279,19 @@ def test_a_set_is_carried_out_as_printed(lab: Lab) -> None:
     assert [instance.profile for instance in lab.hardware.layout(1)] == ["3g.20gb", "3g.20gb"]
     assert lab.hardware.layout(0) == ()
     assert lab.hardware.gpuloom("layout", "apply", "--gpu", "1", "--as-found").returncode == 0
+
+
+def test_other_code_is_told_when_it_goes_on(lab: Lab) -> None:
+    commit(lab.folder / "train.py", "0.1")
+    words = ("--ways", "alone", "--profiles", "2g.10gb,3g.20gb")
+    first = lab.measure(*words, "--budget", "10ms", "--", *program())["code"]
+    commit(lab.folder / "train.py", "0.3")
+    answer, words_of_it = lab.start(*words, "--", *program()).communicate(timeout=PATIENCE_S)
+    assert "those from run 1 on are made with commit " in words_of_it
+    told = json.loads(answer)
+    assert (told["code"], told["runs"]) == (first, 3)
+    (later,) = told["later_code"]
+    assert later["run"] == 1
+    assert later["code"]["commit"] != first["commit"]
+    assert json.loads((lab.state / "measured.json").read_text())["later_code"] == [later]
+    lab.measure(*words, "--", *program())  # all is known, and nothing is said any more
