@@ -1,6 +1,7 @@
 """Campaigns on the stand-in: every way, odd commands, kills, refusals; the hardware as it was found."""
 
 import json
+import os
 import shlex
 import signal
 from collections import Counter
@@ -13,6 +14,7 @@ from gpuloom.measure.campaign.journal import Journal
 from gpuloom.measure.explore.wanted import Exploring, read_runs, read_wanted
 from gpuloom.measure.plan import Plan, Ways, Workload, arrangements
 from gpuloom.measure.table import from_csv
+from tests.live.faults import Disk, fill
 from tests.live.shop import PATIENCE_S, interrupt, until
 from tests.measure.campaign.test_asked import commit
 from tests.measure.conftest import UNCUT
@@ -295,3 +297,43 @@ def test_other_code_is_told_when_it_goes_on(lab: Lab) -> None:
     assert later["code"]["commit"] != first["commit"]
     assert json.loads((lab.state / "measured.json").read_text())["later_code"] == [later]
     lab.measure(*words, "--", *program())  # all is known, and nothing is said any more
+
+
+LONG = ("--ways", "alone", "--profiles", "3g.20gb", "--seconds", "20s", "--steps", "100000")
+
+
+def test_a_gpu_that_is_lost_is_no_result(lab: Lab) -> None:
+    flag = lab.folder / "flag"
+    words = (*LONG, "--", *program("crash when told", str(flag)))
+    runner = lab.start(*words)
+    until(lambda: lab.reported("r00000-0") > 2, "it runs")
+    lab.hardware.ctl("lose", "0")
+    flag.touch()
+    _, err = runner.communicate(timeout=PATIENCE_S)
+    assert runner.returncode == 1
+    assert "GPU 0 does not answer, or is no longer cut as it was, so run 0 does not count" in err
+    assert lab.journal() == []
+    lab.hardware.ctl("find", "0")
+    assert [row["outcome"] for row in lab.measure(*words, code=1)["rows"]] == ["crashed", "crashed"], (
+        "that is its own doing"
+    )
+    lab.check_left_as_found()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_is_no_result(lab: Lab) -> None:
+    flag = lab.folder / "flag"
+    words = (*LONG[:-4], "--", *program("crash when told", str(flag)))
+    with Disk(lab.state):
+        runner = lab.start(*words)
+        until(lambda: lab.reported("r00000-0") > 2, "it runs")
+        fill(lab.state / "ballast")
+        flag.touch()
+        _, err = runner.communicate(timeout=PATIENCE_S)
+        assert runner.returncode == 1
+        assert "no room on the disk, so run 0 does not count" in err
+        assert lab.journal() == []
+        (lab.state / "ballast").unlink()
+        flag.unlink()
+        assert [row["outcome"] for row in lab.measure(*words)["rows"]] == ["ok", "ok"]
+        lab.check_left_as_found()
