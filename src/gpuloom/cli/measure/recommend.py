@@ -54,12 +54,15 @@ def recommend(
     from gpuloom.cli.inputs import check_writable
     from gpuloom.measure.explore.advise import believed_of
     from gpuloom.measure.figures import figures
-    from gpuloom.measure.measured import read_measured
+    from gpuloom.measure.measured import OWN_FILES, read_measured
     from gpuloom.measure.service.profile import by_batch
 
-    check_writable(report)
+    check_writable(report, read=[folder / name for name in OWN_FILES])
     asked = _asked(deadline)
     measured = read_measured(folder)
+    if not measured.rows:
+        typer.echo(f"{folder}: no run was over yet when it was written, so there is nothing to choose", err=True)
+        raise typer.Exit(1)
     rows = by_batch(measured.rows)
     found = figures(rows)
     names = list(dict.fromkeys(figure.seat.workload for figure in found))
