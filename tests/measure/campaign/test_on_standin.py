@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+import sys
 from collections import Counter
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from gpuloom.measure.arrangement import Seat
 from gpuloom.measure.campaign.exploring import order_of
 from gpuloom.measure.campaign.journal import Journal
+from gpuloom.measure.campaign.listen import TOO_LONG
 from gpuloom.measure.explore.wanted import Exploring, read_runs, read_wanted
 from gpuloom.measure.plan import Plan, Ways, Workload, arrangements
 from gpuloom.measure.table import from_csv
@@ -337,3 +339,12 @@ def test_a_full_disk_is_no_result(lab: Lab) -> None:
         flag.unlink()
         assert [row["outcome"] for row in lab.measure(*words)["rows"]] == ["ok", "ok"]
         lab.check_left_as_found()
+
+
+def test_an_expression_that_finds_no_end_ends_no_campaign(lab: Lab) -> None:
+    """It ends a run, and says why."""
+    prints = (sys.executable, "-c", "import time; print('a' * 60 + '!', flush=True); time.sleep(1000)")
+    words = ("--ways", "alone", "--profiles", "3g.20gb", "--output-steps", "(a+)+$", "--", *prints)
+    rows = lab.measure(*words, code=1)["rows"]
+    assert {row["said"] for row in rows} == {TOO_LONG}
+    lab.check_left_as_found()
