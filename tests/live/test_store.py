@@ -22,8 +22,9 @@ from gpuloom.gpus.host.processes import ProcessId, born_ticks
 from gpuloom.live import processes
 from gpuloom.live.clock import Clock
 from gpuloom.live.keeper import Output
-from gpuloom.live.store import MOST_STEPS, Progress, Run, Store, same_work
+from gpuloom.live.store import MOST_STEPS, Launch, Progress, Run, Store, same_work
 from gpuloom.live.users import Account
+from gpuloom.train import report
 from gpuloom.work.model import NO_HOST_NEEDS, Job
 from tests.engine.old_lines import old_line
 from tests.live.shop import until
@@ -428,3 +429,38 @@ def test_a_folder_with_other_things_in_it_is_left_alone(folder: Path) -> None:
     with pytest.raises(InputError, match="has other files in it"), Store(folder):
         pass
     assert mode(folder) == 0o755
+
+
+def test_half_a_report_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = Launch(tmp_path, 1, 1, None)
+    monkeypatch.setenv("GPULOOM_PROGRESS", str(launch.progress_path))
+    report(1999)
+    before = launch.progress_path.read_bytes()
+    report(2000)
+    after = launch.progress_path.read_bytes()
+    launch.progress_path.write_bytes(after[:10] + before[10:])
+    assert launch.progress() is None, "step 2999 was never told"
+    launch.progress_path.write_bytes(after)
+    told = launch.progress()
+    assert told is not None
+    assert told.step == 2000
+
+
+def test_reports_are_read_whole_while_others_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = Launch(tmp_path, 1, 1, None)
+    monkeypatch.setenv("GPULOOM_PROGRESS", str(launch.progress_path))
+    writer = os.fork()
+    if writer == 0:
+        for step in range(1, 5001):
+            report(step, batch=step)
+        os._exit(0)
+    steps = []
+    while os.waitpid(writer, os.WNOHANG)[0] == 0:
+        told = launch.progress()
+        if told is not None:
+            assert told.figures["batch"] == told.step
+            steps.append(told.step)
+    assert steps == sorted(steps)
+    last = launch.progress()
+    assert last is not None
+    assert last.step == 5000

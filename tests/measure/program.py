@@ -119,6 +119,17 @@ def crash_at(most: int) -> None:
     sys.exit(3)
 
 
+def crash_when_told(flag: Path) -> None:
+    """Whoever wants it to fail makes this file."""
+
+    def tell(done: int) -> None:
+        report(done)
+        if flag.exists():
+            sys.exit("CUDA error: unspecified launch failure")
+
+    step(tell)
+
+
 def hungry() -> None:
     """A device of this size is too small for it."""
     if os.environ["GPULOOM_PROFILE"][0] in "12":
@@ -185,6 +196,7 @@ def main(oddity: str, *words: str) -> None:
         "silent": lambda: time.sleep(1000),
         "crash": lambda: crash_at(0),
         "crash later": lambda: crash_at(12),
+        "crash when told": lambda: crash_when_told(Path(words[0])),
         "backwards": lambda: step(backwards),
         "short": lambda: step(report, 3),
         "hungry": hungry,

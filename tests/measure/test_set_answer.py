@@ -55,3 +55,40 @@ def test_measured_without_a_cut_stands_beside_it() -> None:
 
 def test_a_stranger_has_no_seat() -> None:
     assert best_for_set(figures(rows()), MODEL, ["small", "nobody"]).seating is None
+
+
+def test_runs_of_one_name_are_not_one_run() -> None:
+    """Each by itself on half of the device, and in two halves: nobody was beside the other."""
+    measured = rows()
+    for workload in ("small", "large"):
+        half, halves = (Arrangement(Way.SHARED, (Seat(workload, None, 50.0),) * count) for count in (1, 2))
+        number = len(measured)
+        measured += run(number, half, 0, [200.0]) + run(number + 1, halves, 0, [210.0, 210.0])
+    found = figures(measured)
+    assert best_for_set(found, MODEL, ["small", "large"]).uncut == ()
+    assert best_for_set(found, MODEL, ["small", "small", "large", "large"]).uncut == ()
+    ((name, score),) = best_for_set(found, MODEL, ["small", "small"]).uncut
+    assert name == "2 x whole 50%"
+    assert score == pytest.approx(2 * 19 / 210, rel=0.01)
+    sizes = Arrangement(Way.SHARED, (Seat("small", None, 30.0), Seat("small", None, 70.0)))
+    ((_, first), (other, _)) = best_for_set(
+        figures([*measured, *run(len(measured), sizes, 0, [30.0, 25.0])]), MODEL, ["small", "small"]
+    ).uncut
+    assert first == pytest.approx(19 / 30 + 19 / 25, rel=0.01)
+    assert other == "2 x whole 50%"
+
+
+def test_without_the_whole_device_it_is_relative_to_the_fastest_place() -> None:
+    measured = [row for row in rows() if row.seat.profile in ("2g.10gb", "3g.20gb") and row.copies == 1]
+    measured += [row for row in rows() if row.seat == Seat("large", "4g.20gb")]
+    answer = best_for_set(figures(measured), MODEL, ["small", "large"])
+    assert answer.seating is not None
+    assert [instance.profile for _, instance in answer.seating.seats] == ["3g.20gb", "4g.20gb"]
+    assert "small's speed is relative to 3g.20gb, as the whole device was not measured" in answer.says
+    assert "not considered, as it was not measured alone: small on 1g.5gb, 4g.20gb, 7g.40gb; large on " in answer.says
+
+
+def test_it_says_where_sharing_does_more() -> None:
+    pair = Arrangement(Way.TOGETHER, (Seat("small"), Seat("large")))
+    answer = best_for_set(figures([*rows(), *run(900, pair, 0, [19.1, 132.0])]), MODEL, ["small", "large"])
+    assert "together: 1.99, which is more" in answer.says

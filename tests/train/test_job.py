@@ -32,6 +32,56 @@ def test_the_last_report_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert told["at_unix_s"] > 0
 
 
+def test_a_report_is_written_over_the_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file that replaces another may have to go to disk first, which takes longer than a step of some."""
+    path = tmp_path / "progress"
+    monkeypatch.setenv("GPULOOM_PROGRESS", str(path))
+    train.report(1000, loss=0.123456789)
+    first = path.stat()
+    train.report(2)
+    assert (path.stat().st_ino, path.stat().st_size) == (first.st_ino, first.st_size)
+    assert json.loads(path.read_text())["step"] == 2
+    train.report(3, **{f"of layer {layer}": 0.5 for layer in range(100)})
+    assert path.stat().st_ino != first.st_ino, "there was no room for it"
+    train.report(4)
+    assert {key: value for key, value in json.loads(path.read_text()).items() if "at_" not in key}.keys() == {
+        "step",
+        "crc32",
+    }
+
+
+def test_whatever_is_in_its_place_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path, other = tmp_path / "progress", tmp_path / "other"
+    monkeypatch.setenv("GPULOOM_PROGRESS", str(path))
+    other.write_text("x" * 256)
+    for put in (
+        lambda: path.write_text('{"step": 5}'),
+        lambda: path.write_text("x" * 300),
+        lambda: path.symlink_to(other),
+        lambda: os.mkfifo(path),
+    ):
+        put()
+        train.report(6)
+        assert json.loads(path.read_text())["step"] == 6
+        path.unlink()
+    assert other.read_text() == "x" * 256
+
+
+def test_processes_of_a_job_report_one_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    monkeypatch.setenv("GPULOOM_PROGRESS", str(path))
+    train.report(1)
+    child = os.fork()
+    if child == 0:
+        train.report(2)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert json.loads(path.read_text())["step"] == 2
+    path.unlink()
+    train.report(3)
+    assert json.loads(path.read_text())["step"] == 3
+
+
 def test_a_report_that_cannot_be_written_costs_nothing_but_itself(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

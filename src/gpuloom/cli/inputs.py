@@ -1,5 +1,6 @@
 """The options that `simulate` and `compare` share, and how they become the inputs of a scenario."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,14 +91,15 @@ def parse_seeds(text: str) -> list[int]:
     return list(seeds)
 
 
-def check_writable(*paths: Path | None, read: Path | None = None) -> None:
+def check_writable(*paths: Path | None, read: Path | Iterable[Path] | None = None) -> None:
     """Refuse before the work, not after it: a place that cannot be written, or that something else is written to."""
-    taken = set() if read is None else {read.resolve()}
+    inputs = () if read is None else (read,) if isinstance(read, Path) else read
+    taken = {path.resolve() for path in inputs}
     for path in paths:
         if path is None:
             continue
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise InputError(f"{path}: cannot be written there; name a file in a folder that exists")
         if path.resolve() in taken:
-            raise InputError(f"{path}: would overwrite the trace or another output; name a file of its own")
+            raise InputError(f"{path}: would overwrite what is read, or another output; name a file of its own")
         taken.add(path.resolve())

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -58,6 +59,8 @@ FIGURES = (
 MOST_STEPS, MOST_UNIX_S = 10**15, 10.0**11
 """What a job could report: beyond, it does not mean what it says."""
 _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+TRIES = 3
+"""To read a report that is just being written."""
 MOST_REPORT_BYTES, MOST_LOG_BYTES = 1 << 16, 1 << 36
 
 
@@ -187,15 +190,28 @@ class Launch:
     def oom_kills(self) -> int:
         return 0 if self.group is None else self.group.oom_kills()
 
+    def _whole_report(self) -> bytes:
+        for _ in range(TRIES):
+            report = read_anyones(self.progress_path, MOST_REPORT_BYTES)
+            if not _is_half(report):
+                return report
+        raise ValueError("it is being written, again and again")
+
     def progress(self) -> Progress | None:
         """Its last report. The job writes that file, so it may be anything: what is not a report is none."""
         try:
-            found = json.loads(read_anyones(self.progress_path, MOST_REPORT_BYTES))
+            found = json.loads(self._whole_report())
             at_monotonic_s, figures = _seconds(found.get("at_monotonic_s")), _figures(found)
             told = Progress(int(found["step"]), float(found["at_unix_s"]), at_monotonic_s, figures)
         except (OSError, LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError):
             return None
         return told if 0 <= told.step <= MOST_STEPS and 0 <= told.at_unix_s <= MOST_UNIX_S else None
+
+
+def _is_half(report: bytes) -> bool:
+    """It was read while it was written over; whoever replaces the file instead need not tell a sum."""
+    line, told, crc32 = report.rpartition(b', "crc32": ')
+    return bool(told) and crc32.strip() != b"%d}" % zlib.crc32(line)
 
 
 class Store:

@@ -1,7 +1,7 @@
 """What a campaign left in its folder, read again: rows, the model of the device, what they were measured on."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from gpuloom.measure.table import from_csv
 from gpuloom.work.source import read_text
 
 CSV, METADATA = "measured.csv", "measured.json"
+OWN_FILES = (CSV, METADATA, "journal.jsonl", "asked.json")
+"""That a campaign keeps in its folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,10 @@ class Measured:
     """Device, driver and day, in words."""
     host_cpus: int | None = None
     """That the host has beside its device; None: not known, or they are the device."""
+    devices: tuple[str, ...] = ()
+    """As the command line named the device; none: a GPU."""
+    gpu: int = 0
+    """Its number on its host."""
     places: Mapping[str, tuple[Seat, ...]] = field(default_factory=dict)
     """Of each workload that was not run everywhere: the places in which it could have been run."""
 
@@ -37,13 +43,32 @@ def read_measured(folder: Path) -> Measured:
     try:
         model, device = model_from(told["model"]), told["device"]
         facts = (f"{device['product']} ({device['model']})", f"driver {device['driver'] or 'unknown'}")
+        devices, gpu = tuple(map(str, told.get("devices") or ())), int(told.get("gpu") or 0)
         places = places_told(told.get("explored") or {"places": [], "not_run": []})
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{folder / METADATA}: does not tell the device; expected what gpuloom measure wrote"
         ) from error
-    cpus = None if told.get("devices") else told.get("host_cpus")
-    return Measured(tuple(rows), model, facts, cpus if isinstance(cpus, int) else None, places)
+    _check(rows, model, folder / CSV)
+    cpus = None if devices else told.get("host_cpus")
+    return Measured(tuple(rows), model, facts, cpus if isinstance(cpus, int) else None, devices, gpu, places)
+
+
+def _check(rows: Sequence[Copy], model: GpuModel, path: Path) -> None:
+    """Such rows as a campaign on this device may have."""
+    seen = set()
+    for line, row in enumerate(rows, 2):
+        profile = row.seat.profile
+        if profile is not None and profile not in model.by_name:
+            raise InputError(
+                f"{path}: line {line}: profile is {profile[:40]!r}; accepted are {', '.join(model.by_name)}"
+            )
+        copy = row.run, row.copy, row.batches
+        if copy in seen or row.copy >= row.copies:
+            raise InputError(
+                f"{path}: line {line}: run {row.run} has {row.copies} copies, and copy {row.copy} is no other"
+            )
+        seen.add(copy)
 
 
 def places_told(explored: Mapping[str, Any]) -> dict[str, tuple[Seat, ...]]:

@@ -34,6 +34,8 @@ COLUMNS = (
 )
 LATER = ("batches",)
 """Columns that tables of earlier releases do not have."""
+LEAST_MS, MOST = 1e-15, 1e15
+"""Of a step, and of anything in its unit."""
 _SEAT = ("workload", "profile", "share_pct")
 _WHOLE_NUMBERS = ("run", "copies", "copy", "repetition", "warm_up_steps", "steps")
 _TEXTS = ("arrangement", "said", "batches")
@@ -92,6 +94,12 @@ def _value(name: str, text: str, where: str) -> Any:
     if name in _TEXTS:
         return text
     try:
-        return int(text) if name in _WHOLE_NUMBERS else float(text)
+        number = int(text) if name in _WHOLE_NUMBERS else float(text)
     except ValueError:
         raise InputError(f"{where}: {name} is {text[:40]!r}, but must be a number") from None
+    if name == "share_pct" and not 0 < number <= 100:
+        raise InputError(f"{where}: {name} is {text[:40]!r}, but must be above 0, and 100 at most")
+    least = LEAST_MS if name == "step_ms" and number != 0 else 1 if name == "copies" else 0
+    if not least <= number <= MOST:  # so it is with what is not a number
+        raise InputError(f"{where}: {name} is {text[:40]!r}, which nobody can have measured")
+    return number

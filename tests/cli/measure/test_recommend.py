@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from gpuloom.cli.main import main
 from gpuloom.measure.arrangement import Seat
 from gpuloom.measure.measured import model_as, read_measured
+from gpuloom.measure.results import Copy
 from gpuloom.measure.table import to_csv
 from tests.measure.rows import MODEL, PROFILES, campaign
 
@@ -20,10 +21,15 @@ SLOW_MS = {"1g.5gb": 172.0, "2g.10gb": 121.0, "3g.20gb": 108.0, "4g.20gb": 104.0
 FILLS_MS = {"3g.20gb": 240.0, "4g.20gb": 180.0, "7g.40gb": 100.0}
 
 
+def one_after_the_other(first: list[Copy], second: list[Copy]) -> list[Copy]:
+    """No two runs have the same number."""
+    return [*first, *(replace(row, run=row.run + len(first)) for row in second)]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     dice = np.random.default_rng(2)
-    rows = [*campaign("slow", SLOW_MS, 6, dice), *campaign("fills", FILLS_MS, 6, dice)]
+    rows = one_after_the_other(campaign("slow", SLOW_MS, 6, dice), campaign("fills", FILLS_MS, 6, dice))
     (tmp_path / "measured.csv").write_text(to_csv(rows))
     device = {"product": "NVIDIA A100", "model": MODEL.name, "driver": "550.54"}
     (tmp_path / "measured.json").write_text(json.dumps({"device": device, "model": model_as(MODEL)}))
@@ -70,15 +76,36 @@ def test_a_set_is_seated_and_can_be_carried_out(capsys: pytest.CaptureFixture[st
     found = json.loads(told(capsys, folder, "--set", "slow,slow,slow,fills", "-o", "json"))["set"]
     assert len(found["seats"]) == 4
     (layout,) = found["layouts"]
-    assert f"gpuloom layout apply --to {layout}" in told(capsys, folder, "--set", "slow,slow,slow,fills")
+    assert f"gpuloom layout apply --gpu 0 --to {layout}" in told(capsys, folder, "--set", "slow,slow,slow,fills")
+    two = told(capsys, folder, "--set", "slow,fills,fills", "--devices", 2)
+    assert [line.split()[3:5] for line in two.splitlines() if "layout apply" in line] == [
+        ["--gpu", "0"],
+        ["--gpu", "1"],
+    ]
     assert "no layout has an instance" in told(capsys, folder, "--set", ",".join(["fills"] * 3), code=1)
+
+
+@pytest.mark.parametrize(
+    ("more", "device", "others"),
+    [
+        ({"gpu": 1}, "--gpu 1", "--gpu 0"),
+        ({"devices": ["cpu=50%"]}, "--device cpu=50%", "--device cpu=50% --device cpu=50% --gpu 1"),
+    ],
+)
+def test_it_is_carried_out_where_it_was_measured(
+    capsys: pytest.CaptureFixture[str], folder: Path, more: dict[str, object], device: str, others: str
+) -> None:
+    metadata = folder / "measured.json"
+    metadata.write_text(json.dumps(json.loads(metadata.read_text()) | more))
+    assert f"  gpuloom layout apply {device} --to " in told(capsys, folder, "--set", "slow,fills")
+    assert f"  gpuloom layout apply {others} --to " in told(capsys, folder, "--set", "slow,fills,fills", "--devices", 2)
 
 
 @pytest.fixture
 def explored(tmp_path: Path) -> Path:
     """Two of five places of each were run, as for most work."""
     dice = np.random.default_rng(2)
-    every = [*campaign("slow", SLOW_MS, 1, dice), *campaign("fills", FILLS_MS, 1, dice)]
+    every = one_after_the_other(campaign("slow", SLOW_MS, 1, dice), campaign("fills", FILLS_MS, 1, dice))
     rows = [row for row in every if row.copies == 1 and row.seat.profile in ("1g.5gb", "3g.20gb")]
     places = [asdict(Seat(name, profile)) for name in ("slow", "fills") for profile in PROFILES]
     not_run = [place for place in places if place["profile"] not in ("1g.5gb", "3g.20gb")]
@@ -135,3 +162,50 @@ def test_other_folders_and_broken_files(capsys: pytest.CaptureFixture[str], fold
     assert "does not tell the device" in told(capsys, folder, code=2)
     (folder / "measured.csv").write_text("a,b\n")
     assert "has no column run" in told(capsys, folder, code=2)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "sentence"),
+    [
+        ("step_ms", "inf", "step_ms is 'inf', which nobody can have measured"),
+        ("step_ms", "1e-320", "step_ms is '1e-320', which nobody can have measured"),
+        ("step_ms", "-5", "step_ms is '-5', which nobody can have measured"),
+        ("energy_j", "nan", "energy_j is 'nan', which nobody can have measured"),
+        ("share_pct", "nan", "share_pct is 'nan', but must be above 0, and 100 at most"),
+        ("share_pct", "101", "share_pct is '101', but must be above 0, and 100 at most"),
+        ("copies", "0", "copies is '0', which nobody can have measured"),
+        ("run", "-1", "run is '-1', which nobody can have measured"),
+        ("profile", "9g", "profile is '9g'; accepted are 1g.5gb, "),
+        ("run", "0", "run 0 has 1 copies, and copy 0 is no other"),
+    ],
+)
+def test_what_cannot_be_is_told_with_its_line(
+    capsys: pytest.CaptureFixture[str], folder: Path, column: str, value: str, sentence: str
+) -> None:
+    path = folder / "measured.csv"
+    rows = list(csv.DictReader(io.StringIO(path.read_text())))
+    at = next(at for at, row in enumerate(rows) if at and row["copies"] == "1")
+    rows[at][column] = value
+    with path.open("w") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    assert f"measured.csv: line {at + 2}: {sentence}" in told(capsys, folder, code=2)
+
+
+def test_a_deadline_of_many_digits(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    assert "expected steps and a time" in told(capsys, folder, "--deadline", f"{'9' * 400} in 1s", code=2)
+
+
+def test_no_run_is_over_yet(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "measured.csv").write_text(to_csv([]))
+    assert "no run was over yet when it was written" in told(capsys, folder, code=1)
+
+
+@pytest.mark.parametrize("name", ["measured.csv", "measured.json", "journal.jsonl", "asked.json"])
+def test_a_report_goes_over_nothing_of_the_campaign(
+    capsys: pytest.CaptureFixture[str], folder: Path, name: str
+) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert "would overwrite what is read" in told(capsys, folder, "--report", folder / "." / name, code=2)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

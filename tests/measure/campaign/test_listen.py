@@ -47,6 +47,35 @@ def test_lines_of_output(tmp_path: Path, expression: str, text: str, steps: list
     assert listener.hear() == []
 
 
+def test_steps_in_both_outputs_are_told_once_and_in_order(tmp_path: Path) -> None:
+    """However they lie between two looks, and whichever output is late."""
+    out, err = tmp_path / "out.log", tmp_path / "err.log"
+    listener = Output([out, err], r"step (\d+)")
+    heard = []
+    for lines in (("1 2 3", "1 2"), ("", "3"), ("4 5", ""), ("6", "4 5 6 7"), ("7", "")):
+        for path, steps in zip((out, err), lines, strict=True):
+            with path.open("a") as file:
+                file.writelines(f"step {step}\n" for step in steps.split())
+        heard += [one.step for one in listener.hear()]
+    assert sorted(heard) == heard
+    assert set(heard) == {1, 2, 3, 4, 5, 6, 7}
+    with out.open("a") as file:
+        file.write("step 2\n")
+    assert [one.step for one in listener.hear()] == [2], "that is a step back"
+
+
+def test_an_expression_that_finds_no_end_is_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "out.log"
+    path.write_text("a" * 60 + "!\n")
+    listener = Output([path], "(a+)+$")
+    assert listener.hear() == []
+    assert listener.trouble is not None
+    assert listener.trouble.startswith("in what it printed its steps could not be found within 1 s of CPU time")
+    assert listener.hear() == []
+    other = Output([path], "a!")
+    assert [one.step for one in other.hear()] == [1], "of the clock nothing is left"
+
+
 @given(
     st.lists(st.binary(max_size=40).filter(lambda data: b"\n" not in data and b"\r" not in data), max_size=20),
     st.data(),

@@ -1,7 +1,10 @@
 """Campaigns on the stand-in: every way, odd commands, kills, refusals; the hardware as it was found."""
 
 import json
+import os
+import shlex
 import signal
+import sys
 from collections import Counter
 
 import pytest
@@ -9,10 +12,14 @@ import pytest
 from gpuloom.measure.arrangement import Seat
 from gpuloom.measure.campaign.exploring import order_of
 from gpuloom.measure.campaign.journal import Journal
+from gpuloom.measure.campaign.listen import TOO_LONG
 from gpuloom.measure.explore.wanted import Exploring, read_runs, read_wanted
 from gpuloom.measure.plan import Plan, Ways, Workload, arrangements
 from gpuloom.measure.table import from_csv
-from tests.live.shop import interrupt, until
+from tests.live.faults import Disk, fill
+from tests.live.shop import PATIENCE_S, interrupt, until
+from tests.measure.campaign.test_asked import commit
+from tests.measure.conftest import UNCUT
 from tests.measure.lab import Lab, by_arrangement, program
 from tests.measure.program import STEP_MS
 from tests.measure.rows import MODEL
@@ -261,4 +268,83 @@ def test_what_the_device_does_not_have_is_refused(lab: Lab) -> None:
     assert "nothing of this plan can be measured on A100-40GB: a copy needs" in lab.refused(*words, "--", *program())
     assert "'9g.99gb' is not a profile of A100-40GB" in lab.refused("--profiles", "9g.99gb", "--", *program())
     assert lab.journal() == []
+    lab.check_left_as_found()
+
+
+def test_a_set_is_carried_out_as_printed(lab: Lab) -> None:
+    """On the GPU that was measured, of two, and without one run on the whole of it."""
+    lab.hardware.install(UNCUT, UNCUT)
+    lab.measure("--gpu", "1", "--ways", "parallel", "--profiles", "3g.20gb", "--layout", "3g.20gb", "--", *program())
+    told = lab.hardware.gpuloom("recommend", str(lab.state), "--set", "program,program")
+    assert told.returncode == 0, told.stderr
+    command = shlex.split(next(line for line in told.stdout.splitlines() if "layout apply" in line))
+    done = lab.hardware.gpuloom(*command[1:])
+    assert done.returncode == 0, done.stderr
+    assert [instance.profile for instance in lab.hardware.layout(1)] == ["3g.20gb", "3g.20gb"]
+    assert lab.hardware.layout(0) == ()
+    assert lab.hardware.gpuloom("layout", "apply", "--gpu", "1", "--as-found").returncode == 0
+
+
+def test_other_code_is_told_when_it_goes_on(lab: Lab) -> None:
+    commit(lab.folder / "train.py", "0.1")
+    words = ("--ways", "alone", "--profiles", "2g.10gb,3g.20gb")
+    first = lab.measure(*words, "--budget", "10ms", "--", *program())["code"]
+    commit(lab.folder / "train.py", "0.3")
+    answer, words_of_it = lab.start(*words, "--", *program()).communicate(timeout=PATIENCE_S)
+    assert "those from run 1 on are made with commit " in words_of_it
+    told = json.loads(answer)
+    assert (told["code"], told["runs"]) == (first, 3)
+    (later,) = told["later_code"]
+    assert later["run"] == 1
+    assert later["code"]["commit"] != first["commit"]
+    assert json.loads((lab.state / "measured.json").read_text())["later_code"] == [later]
+    lab.measure(*words, "--", *program())  # all is known, and nothing is said any more
+
+
+LONG = ("--ways", "alone", "--profiles", "3g.20gb", "--seconds", "20s", "--steps", "100000")
+
+
+def test_a_gpu_that_is_lost_is_no_result(lab: Lab) -> None:
+    flag = lab.folder / "flag"
+    words = (*LONG, "--", *program("crash when told", str(flag)))
+    runner = lab.start(*words)
+    until(lambda: lab.reported("r00000-0") > 2, "it runs")
+    lab.hardware.ctl("lose", "0")
+    flag.touch()
+    _, err = runner.communicate(timeout=PATIENCE_S)
+    assert runner.returncode == 1
+    assert "GPU 0 does not answer, or is no longer cut as it was, so run 0 does not count" in err
+    assert lab.journal() == []
+    lab.hardware.ctl("find", "0")
+    assert [row["outcome"] for row in lab.measure(*words, code=1)["rows"]] == ["crashed", "crashed"], (
+        "that is its own doing"
+    )
+    lab.check_left_as_found()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_is_no_result(lab: Lab) -> None:
+    flag = lab.folder / "flag"
+    words = (*LONG[:-4], "--", *program("crash when told", str(flag)))
+    with Disk(lab.state):
+        runner = lab.start(*words)
+        until(lambda: lab.reported("r00000-0") > 2, "it runs")
+        fill(lab.state / "ballast")
+        flag.touch()
+        _, err = runner.communicate(timeout=PATIENCE_S)
+        assert runner.returncode == 1
+        assert "no room on the disk, so run 0 does not count" in err
+        assert lab.journal() == []
+        (lab.state / "ballast").unlink()
+        flag.unlink()
+        assert [row["outcome"] for row in lab.measure(*words)["rows"]] == ["ok", "ok"]
+        lab.check_left_as_found()
+
+
+def test_an_expression_that_finds_no_end_ends_no_campaign(lab: Lab) -> None:
+    """It ends a run, and says why."""
+    prints = (sys.executable, "-c", "import time; print('a' * 60 + '!', flush=True); time.sleep(1000)")
+    words = ("--ways", "alone", "--profiles", "3g.20gb", "--output-steps", "(a+)+$", "--", *prints)
+    rows = lab.measure(*words, code=1)["rows"]
+    assert {row["said"] for row in rows} == {TOO_LONG}
     lab.check_left_as_found()

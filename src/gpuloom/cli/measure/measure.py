@@ -184,7 +184,7 @@ def _carry_out(wish: "Wish", state: Path, plain: bool, kept_in: str | None, name
     as_given_for_others()
     try:
         with Store(state) as store, cutter_of(wish.devices, whole=True) as cutter, shown(plain) as show:
-            watcher = Watcher(show.begins, show.ended)
+            watcher = Watcher(show.begins, show.ended, show.say)
             with interruptible(show.say, STOPPING) as held:
                 held(watcher)
                 result = Campaign(wish, store, cutter, watcher).run()

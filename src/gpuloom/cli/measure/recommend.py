@@ -1,5 +1,6 @@
 """`gpuloom recommend`: which slice, which share, alone or together, by what was measured."""
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,12 +54,15 @@ def recommend(
     from gpuloom.cli.inputs import check_writable
     from gpuloom.measure.explore.advise import believed_of
     from gpuloom.measure.figures import figures
-    from gpuloom.measure.measured import read_measured
+    from gpuloom.measure.measured import OWN_FILES, read_measured
     from gpuloom.measure.service.profile import by_batch
 
-    check_writable(report)
+    check_writable(report, read=[folder / name for name in OWN_FILES])
     asked = _asked(deadline)
     measured = read_measured(folder)
+    if not measured.rows:
+        typer.echo(f"{folder}: no run was over yet when it was written, so there is nothing to choose", err=True)
+        raise typer.Exit(1)
     rows = by_batch(measured.rows)
     found = figures(rows)
     names = list(dict.fromkeys(figure.seat.workload for figure in found))
@@ -70,7 +74,7 @@ def recommend(
 
         text = measured_page(rows, measured.model, measured.facts, measured.host_cpus, measured.places)
         report.write_text(text, encoding="utf-8")
-    _print(told, chosen, output)
+    _print(told, chosen, measured, output)
     if chosen is not None and chosen.seating is None:
         raise typer.Exit(1)
     if not any(answer.choice for answers, _ in told.values() for answer in answers):
@@ -127,7 +131,10 @@ def _set(found: Any, measured: "Measured", names: list[str], together: str, devi
 
 
 def _print(
-    told: "dict[str, tuple[list[Answer], tuple[Verdict, ...]]]", chosen: "SetAnswer | None", output: Output
+    told: "dict[str, tuple[list[Answer], tuple[Verdict, ...]]]",
+    chosen: "SetAnswer | None",
+    measured: "Measured",
+    output: Output,
 ) -> None:
     if output is Output.json:
         workloads = {
@@ -144,8 +151,20 @@ def _print(
                 typer.echo(f"  {sentence}")
         if chosen is not None:
             typer.echo(f"{', '.join(chosen.workloads)} together\n  {chosen.says}")
-            for layout in _layouts(chosen):
-                typer.echo(f"  gpuloom layout apply --to {layout}")
+            for line in _to_carry_out(_layouts(chosen), measured):
+                typer.echo(f"  {line}")
+
+
+def _to_carry_out(layouts: list[str], measured: "Measured") -> list[str]:
+    """A command for each device: the first is the one that was measured, the others of its host follow."""
+    numbers = [measured.gpu, *(number for number in range(len(layouts)) if number != measured.gpu)][: len(layouts)]
+    if not measured.devices:
+        named = [["--gpu", str(number)] for number in numbers]
+    else:
+        words = [word for name in measured.devices * len(layouts) for word in ("--device", name)]
+        named = [[*words, "--gpu", str(number)] if len(layouts) > 1 else words for number in range(len(layouts))]
+    start = ["gpuloom", "layout", "apply"]
+    return [shlex.join([*start, *words, "--to", to]) for words, to in zip(named, layouts, strict=True)]
 
 
 def _row(answer: "Answer") -> dict[str, object]:

@@ -133,7 +133,7 @@ def _carry_out(wish: "Wish", state: Path, server: "Triton", plain: bool) -> "tup
 
     try:
         with Store(state) as store, cutter_of(wish.devices, whole=True) as cutter, shown(plain) as show:
-            watcher = Watcher(show.begins, show.ended)
+            watcher = Watcher(show.begins, show.ended, show.say)
             with interruptible(show.say, STOPPING) as held:
                 held(watcher)
                 return measure_services(wish, store, cutter, watcher, server, show.say)

@@ -8,8 +8,9 @@ import json
 import os
 import subprocess
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 from gpuloom import __version__
@@ -44,6 +45,20 @@ class Code:
     commit: str
     changed: bool
     """Tracked files differ from it."""
+    changes: str | None = None
+    """A digest of how they differ; None if they do not, or if that was not kept."""
+
+    def __str__(self) -> str:
+        return f"commit {self.commit[:12]}" + (" with changes" if self.changed else "")
+
+
+@dataclass(frozen=True, slots=True)
+class LaterCode:
+    """The campaign went on, and its commands were no longer in the same state of the repository."""
+
+    run: int
+    """Number of the first run with it."""
+    code: Code | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +78,12 @@ class Asked:
     counters: str | None = None
     """Who told how busy the device is; None on a CPU device."""
     version: str = __version__
+    later_code: tuple[LaterCode, ...] = ()
+    """In the order of their runs."""
+
+    @property
+    def last_code(self) -> Code | None:
+        return self.later_code[-1].code if self.later_code else self.code
 
 
 def read_asked(folder: Path) -> Asked | None:
@@ -99,6 +120,14 @@ def why_not_the_same(
     return f"pace {before.pace:g}" if before.pace != pace else differs(before.plan, plan)
 
 
+def goes_on_with(before: Asked, code: Code | None, run: int) -> Asked:
+    """What stands in the folder from this run on. Of code that no run was made with nothing is kept."""
+    used = replace(before, later_code=tuple(later for later in before.later_code if later.run < run))
+    if used.last_code == code:
+        return used
+    return replace(used, code=code) if run == 0 else replace(used, later_code=(*used.later_code, LaterCode(run, code)))
+
+
 def device_facts(cutter: Cutter, host: int) -> DeviceFacts:
     state = insist(partial(cutter.look, host))
     model = state.model
@@ -109,7 +138,10 @@ def code_in(working_dir: str) -> Code | None:
     """None: it is in no repository that git can read."""
     commit = _git(working_dir, "rev-parse", "HEAD")
     changed = _git(working_dir, "status", "--porcelain", "--untracked-files=no")
-    return None if commit is None or changed is None else Code(commit, bool(changed))
+    if commit is None or changed is None:
+        return None
+    how = _git(working_dir, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD") if changed else None
+    return Code(commit, bool(changed), None if how is None else sha256(how.encode()).hexdigest()[:16])
 
 
 def _git(working_dir: str, *words: str) -> str | None:

@@ -32,7 +32,15 @@ from gpuloom.live.run import devices_of
 from gpuloom.live.store import Store
 from gpuloom.live.users import Account, account_of, closed_to
 from gpuloom.measure.arrangement import Arrangement, Way
-from gpuloom.measure.campaign.asked import Asked, code_in, device_facts, read_asked, why_not_the_same, write_asked
+from gpuloom.measure.campaign.asked import (
+    Asked,
+    code_in,
+    device_facts,
+    goes_on_with,
+    read_asked,
+    why_not_the_same,
+    write_asked,
+)
 from gpuloom.measure.campaign.counting import counting_on
 from gpuloom.measure.campaign.exploring import order_of
 from gpuloom.measure.campaign.journal import Journal
@@ -88,6 +96,7 @@ class Watcher:
 
     begins: Callable[[Next, Ahead], None] = lambda *_: None
     ended: Callable[[Run, Ahead], None] = lambda *_: None
+    warns: Callable[[str], None] = lambda *_: None
     interrupts: int = 0
     """How often somebody has asked to stop; may be raised by a signal handler."""
 
@@ -162,7 +171,8 @@ class Campaign:
         plan = self._wish.plan
         most_s = plan.bounds.patience_s + plan.bounds.seconds
         with counting_on(self._cutter, self._host, most_s) as counting:
-            asked = self._before or self._begin(counting.says)
+            number = 0 if chosen is None else chosen.number
+            asked = self._begin(counting.says) if self._before is None else self._go_on(self._before, number)
             bench = Bench(
                 self._devices,
                 self.model,
@@ -220,6 +230,20 @@ class Campaign:
         write_asked(self._store.folder, asked)
         return asked
 
+    def _go_on(self, before: Asked, number: int) -> Asked:
+        """Most commits change nothing that is measured, so another one is no reason to refuse; but it is told."""
+        asked = goes_on_with(before, code_in(self._wish.working_dir), number)
+        if asked == before:
+            return asked
+        write_asked(self._store.folder, asked)
+        if asked.later_code and asked.last_code != before.last_code:
+            was, now = before.last_code or "no repository", asked.last_code or "no repository"
+            self._watcher.warns(
+                f"the runs so far were made with {was}, those from run {number} on are made with {now}: if the program"
+                f" does other work now, their figures do not belong in one table; name another --state then"
+            )
+        return asked
+
     def _home(self) -> Home | None:
         """None: without cgroups, which only GPUs can do without."""
         with suppress(NoCgroups):
@@ -254,6 +278,7 @@ class Campaign:
             "version": VERSION,
             "gpuloom": found.pop("version"),
             **found,
+            "gpu": None if self._wish.devices else self._host,
             "model": model_as(self.model),
             "stop": None if stop is None else stop.value,
             "runs": len(runs),

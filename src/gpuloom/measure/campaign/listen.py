@@ -7,11 +7,15 @@ Times are of the kernel's monotonic clock: the job's own where it tells them, el
 import json
 import os
 import re
+import signal
 import stat
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from heapq import merge
 from pathlib import Path
+from types import FrameType
 from typing import Protocol
 
 from gpuloom.gpus.host.files import read_anyones
@@ -23,6 +27,11 @@ LOOK_S = 0.02
 """Between two looks."""
 MOST_LINE, MOST_A_LOOK, MOST_FILE = 4096, 1 << 20, 1 << 20
 MOST_STEP = 10**15
+MOST_CPU_S = 1.0
+"""That an expression may take for what came since the last look."""
+TOO_LONG = (
+    f"in what it printed its steps could not be found within {MOST_CPU_S:g} s of CPU time: give a simpler expression"
+)
 _BREAK = re.compile(rb"[\r\n]+")
 """Progress bars draw a line over and over."""
 
@@ -74,18 +83,44 @@ class Report:
 class Output:
     """Lines that match, in what its keeper has kept of its output."""
 
-    late_s, trouble = LOOK_S, None
+    late_s = LOOK_S
 
     def __init__(self, paths: Sequence[Path], expression: str) -> None:
+        self.trouble: str | None = None
         self._tails = [Tail(path) for path in paths]
         self._expression = re.compile(expression)
         self._count = 0
+        self._last = [0] * len(paths)
+        self._most = 0
 
     def hear(self) -> list[Heard]:
         now_s = time.monotonic()
-        lines = [line for tail in self._tails for line in tail.lines()]
-        steps = [step for line in lines for step in self._steps_in(line)]
-        return [Heard(now_s, step) for step in steps if 0 <= step <= MOST_STEP]
+        try:
+            return [Heard(now_s, step) for step in self._new()]
+        except TooLongError:
+            self.trouble = TOO_LONG
+            return []
+
+    def _new(self) -> list[int]:
+        if self.trouble is not None:
+            return []
+        lines = [tail.lines() for tail in self._tails]
+        if not any(lines):
+            return []
+        with at_most(MOST_CPU_S):
+            found = [[step for line in of_one for step in self._steps_in(line)] for of_one in lines]
+        return self._in_order([[step for step in steps if 0 <= step <= MOST_STEP] for steps in found])
+
+    def _in_order(self, found: Sequence[Sequence[int]]) -> list[int]:
+        """Of all outputs: what one tells late that another has told already is nothing new, and nobody's step back."""
+        apart = [[(step, at) for step in steps] for at, steps in enumerate(found)]
+        told = []
+        for step, at in merge(*apart, key=lambda one: one[0]):
+            goes_back, self._last[at] = step < self._last[at], step
+            if goes_back or step >= self._most:
+                self._most = step
+                told.append(step)
+        return told
 
     def _steps_in(self, line: str) -> list[int]:
         found = []
@@ -97,6 +132,30 @@ class Output:
             with suppress(ValueError, OverflowError):  # no number
                 found.append(int(float((match[1] or "").replace(",", ""))))
         return found
+
+
+class TooLongError(Exception):
+    """For what may take so long."""
+
+
+@contextmanager
+def at_most(cpu_s: float) -> Iterator[None]:
+    """TooLongError for what takes more CPU time: expressions that go back and forth may take years, in which nobody is
+    heard who wants to stop. Only the main thread can be interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def give_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the signature of a handler)
+        raise TooLongError
+
+    before = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 class Tail:

@@ -19,9 +19,10 @@ from gpuloom.gpus.host.cgroups import Limits
 from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.files import read_anyones
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
-from gpuloom.gpus.model import GpuModel
+from gpuloom.gpus.model import GpuModel, Layout
 from gpuloom.live.devices import TRIES, DeviceError, Devices, Place
 from gpuloom.live.jobs import LiveJob
+from gpuloom.live.keeper import NOT_WRITTEN
 from gpuloom.live.launch import Launcher, Left, kill, left_of, limits_of
 from gpuloom.live.store import Launch
 from gpuloom.live.users import Account
@@ -31,7 +32,7 @@ from gpuloom.measure.campaign.judge import Ended, Seen, has_stepped, is_over, ju
 from gpuloom.measure.campaign.listen import LOOK_S, Listener, listener_for
 from gpuloom.measure.campaign.order import Next
 from gpuloom.measure.plan import Bounds, Telling, Workload, place
-from gpuloom.measure.results import Copy
+from gpuloom.measure.results import Copy, Outcome
 from gpuloom.measure.steps import goes_back, is_enough
 from gpuloom.work.model import HostNeeds, Job
 
@@ -99,9 +100,12 @@ class OneRun:
         self._copies: list[Running] = []
         self._stopped_s = 0.0
         self._looked_s = 0.0
+        self._no_room = False
+        self._cut: Layout = ()
 
     def measure(self) -> tuple[Copy, ...] | None:
-        """Its rows; None if it was interrupted. Nobody of it is left afterwards, whatever happens."""
+        """Its rows; None if it was interrupted; StepFailed if something failed that it was made with. Nobody of it is
+        left afterwards, whatever happens."""
         try:
             self._begin()
             self._watch()
@@ -111,14 +115,30 @@ class OneRun:
             free_s = self._bench.counting.let_go()
             self._end()
             time.sleep(max(0.0, free_s - time.monotonic()))  # mostly the copies have needed longer to end
-        return None if self._bench.interrupts() else self._rows()
+        if self._bench.interrupts():
+            return None
+        rows = self._rows()
+        if any(row.outcome is not Outcome.OK for row in rows):
+            self._insist_that_it_was_not_the_bench()
+        return rows
+
+    def _insist_that_it_was_not_the_bench(self) -> None:
+        """A disk without room and a device that is gone are no result of whoever failed of them."""
+        bench = self._bench
+        if self._no_room or not bench.launcher.store.has_room():
+            what = f"{bench.launcher.store.folder}: no room on the disk"
+        elif all(bench.devices.look(0) != self._cut for _ in range(TRIES)):
+            what = f"{bench.devices.noun} {bench.devices.hosts[0]} does not answer, or is no longer cut as it was"
+        else:
+            return
+        raise StepFailed(f"{what}, so run {self._chosen.number} does not count: when that is mended, ask for the same")
 
     # ---- beginning -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         bench, arrangement = self._bench, self._chosen.arrangement
         instances = place(arrangement, bench.model)
-        target = tuple(sorted({instance for instance in instances if instance is not None}))
+        target = self._cut = tuple(sorted({instance for instance in instances if instance is not None}))
         reason = None
         for _ in range(TRIES):
             _, reason = bench.devices.cut(0, target)
@@ -217,6 +237,8 @@ class OneRun:
             if not copy.hear():
                 break
         told = copy.launch.exit()
+        not_written = copy.job.child is not None and copy.job.child.poll() == NOT_WRITTEN
+        self._no_room = self._no_room or not_written or (told is not None and not told.room)
         words = "\n".join(filter(None, [*map(_end_of, copy.outputs), copy.launch.trouble() if told is None else None]))
         copy.seen.ended = Ended(None if told is None else told.code, now_s, copy.launch.oom_kills() > 0, words)
 
