@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import exp, inf
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from gpuloom.measure.recommend import (
     one_copy,
     recommend,
 )  # fmt: skip
+from gpuloom.measure.results import Outcome
 from gpuloom.measure.verdicts import Verdict, verdicts
 from gpuloom.work.measured.figures import figures_from_csv, load_figures
 from gpuloom.work.measured.share_figures import load_share_figures
@@ -105,6 +107,46 @@ def test_ties_are_said_and_the_smaller_is_taken() -> None:
     assert answer.ties == ("3 x 2g.10gb",)
     assert "as good" in answer.says
     assert answer.confidence == "sure"
+
+
+SMALL_IS_BEST = {"1g.5gb": 70.0, "2g.10gb": 71.0, "7g.40gb": 70.0}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OUT_OF_MEMORY, Outcome.CRASHED])
+def test_what_failed_in_some_runs_is_not_chosen_and_that_is_said(outcome: Outcome) -> None:
+    """The smallest is as good as any, if it runs. It did not every second time; once it was chosen, and sure."""
+    rows = campaign("a", SMALL_IS_BEST, 4, np.random.default_rng(3), noise=0.001)
+    rows = [
+        replace(row, outcome=outcome, step_ms=None, steps=None, seconds=None)
+        if row.seat.profile == "1g.5gb" and row.repetition % 2
+        else row
+        for row in rows
+    ]
+    found = figures(rows)
+    known = options(found, MODEL, "a")
+    words = f"1g.5gb, which failed in 2 of 4 runs ({outcome})"
+    for answer in (one_copy(known), most_work(known), by_deadline(known, 1000, 80.0), mig_mps_or_neither(known)):
+        assert answer.choice is not None
+        assert answer.choice.place == "2g.10gb", answer.says
+        assert words in answer.says
+    said = {verdict.about: verdict for verdict in verdicts(found, MODEL, "a")}
+    assert said["failures"].says.startswith(f"1g.5gb failed in 2 of 4 runs ({outcome})")
+    if outcome is Outcome.OUT_OF_MEMORY:
+        assert said["memory"].holds is False
+        assert "ran is 2g.10gb" in said["memory"].says
+        assert "on 1g.5gb it failed in 2 of 4 runs (out of memory)" in said["memory"].says
+
+
+def test_where_everything_fails_now_and_then_nothing_is_sure() -> None:
+    rows = campaign("a", {"7g.40gb": 70.0}, 4, np.random.default_rng(3), noise=0.001)
+    rows = [
+        replace(row, outcome=Outcome.CRASHED, step_ms=None) if row.repetition % 2 and row.step_ms else row
+        for row in rows
+    ]
+    for answer in (one_copy(known := options(figures(rows), MODEL, "a")), most_work(known), mig_mps_or_neither(known)):
+        assert answer.choice is not None
+        assert "but it failed in 2 of 4 runs (crashed)" in answer.says
+        assert answer.sure is None or answer.sure < 0.6
 
 
 def test_what_is_hardly_known_is_no_warning() -> None:

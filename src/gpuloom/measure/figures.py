@@ -88,6 +88,10 @@ class Figure:
     """Of these copies, how many had such a seat and this workload."""
     repetitions: int
     """That were fine in all of these seats."""
+    runs: int
+    """All, with those that were not."""
+    failed: int
+    """Runs in which a copy did what it may do again: ran out of memory, crashed, told no steps."""
     outcomes: Mapping[Outcome, int]
     """Of all copies."""
     step: LogMean | None
@@ -128,7 +132,16 @@ class Figure:
 
     @property
     def out_of_memory(self) -> bool:
+        """In every run; `failures` tells of some."""
         return self.step is None and Outcome.OUT_OF_MEMORY in self.outcomes
+
+    @property
+    def failures(self) -> str:
+        """As `failed in 2 of 4 runs (crashed)`; empty if all were fine."""
+        if self.repetitions == self.runs:
+            return ""
+        kinds = ", ".join(sorted(outcome for outcome in self.outcomes if outcome is not Outcome.OK))
+        return f"failed in {self.runs - self.repetitions} of {self.runs} run{'s' * (self.runs > 1)} ({kinds})"
 
 
 Group = Sequence[Copy]
@@ -223,6 +236,8 @@ def _figure(
         first.copies,
         max(Counter(row.run for row in group).values()),
         repetitions,
+        len({row.run for row in group}),
+        len({row.run for row in group if row.outcome.is_failure}),
         Counter(row.outcome for row in group),
         step,
         rate,

@@ -41,7 +41,9 @@ class Option:
     """One copy was run in such a place; if not, all of this is a belief."""
     energy_j: float | None = None
     fits: float = 1.0
-    """The chance that it runs at all: below 1 only where it was not tried."""
+    """The chance that it runs at all: below 1 where it was not tried, or failed in some runs."""
+    failures: str = ""
+    """What went wrong in some runs, in words."""
 
 
 def options(found: Sequence[Figure], model: GpuModel, workload: str, belief: Belief | None = None) -> list[Option]:
@@ -58,7 +60,9 @@ def options(found: Sequence[Figure], model: GpuModel, workload: str, belief: Bel
         name = f"{several} x {option.place}"
         if name not in names | tried:
             rate = option.rate.plus(log(several))
-            ready.append(replace(option, name=name, copies=several, rate=rate, measured=False, energy_j=None))
+            failures = f"would need {option.place}, where one copy {option.failures}" if option.failures else ""
+            changed = replace(option, name=name, copies=several, rate=rate, failures=failures)
+            ready.append(replace(changed, measured=False, energy_j=None))
     return sorted(ready, key=lambda option: (option.part, option.copies, option.name))
 
 
@@ -67,7 +71,20 @@ def _measured(figure: Figure, model: GpuModel) -> Option:
     assert figure.rate is not None, "it comes with the step"
     part = 1 / figure.copies if figure.way is Way.TOGETHER else part_of(figure, model)
     name, place = figure.arrangement, figure.seat.place
-    return Option(name, place, figure.way, figure.copies, part, figure.step, figure.rate, energy_j=figure.energy_j)
+    fits, failures = 1 - figure.failed / figure.runs, figure.failures if figure.failed else ""
+    energy = figure.energy_j
+    return Option(
+        name,
+        place,
+        figure.way,
+        figure.copies,
+        part,
+        figure.step,
+        figure.rate,
+        energy_j=energy,
+        fits=fits,
+        failures=failures,
+    )
 
 
 def _believed(belief: Belief, known: Iterable[str]) -> list[Option]:
@@ -84,6 +101,11 @@ def _believed(belief: Belief, known: Iterable[str]) -> list[Option]:
     return found
 
 
+def sound(all_options: Sequence[Option]) -> list[Option]:
+    """Without what failed in some run, unless there is nothing else."""
+    return [option for option in all_options if not option.failures] or list(all_options)
+
+
 def step_draws(all_options: Sequence[Option], belief: Belief | None = None) -> Floats:
     """Logs of a copy's step in ms, a row for each draw; infinite where it does not run. What a belief is about is drawn
     from it, together; the rest by Student's t, and what was measured once is taken to vary as runs usually do."""
@@ -93,7 +115,8 @@ def step_draws(all_options: Sequence[Option], belief: Belief | None = None) -> F
         names = [place.name for place in belief.places]
         for at, option in enumerate(all_options):
             if option.place in names and (option.copies == 1 or not option.measured):
-                columns[:, at] = together[:, names.index(option.place)]
+                failed = np.isinf(columns[:, at]) & option.tried  # of others the belief itself has whether they fit
+                columns[:, at] = np.where(failed, np.inf, together[:, names.index(option.place)])
     return columns
 
 

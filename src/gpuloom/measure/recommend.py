@@ -15,7 +15,7 @@ from gpuloom.measure.arrangement import Way
 from gpuloom.measure.explore.belief import Belief
 from gpuloom.measure.explore.goals import DOUBT_PCT, NEAR, SURELY, OneCopy
 from gpuloom.measure.figures import LEVEL, Interval, LogMean
-from gpuloom.measure.options import Option, rate_draws, step_draws
+from gpuloom.measure.options import Option, rate_draws, sound, step_draws
 from gpuloom.perf.arrays import Floats
 
 TIE = 0.02
@@ -48,11 +48,12 @@ class Answer:
 def one_copy(all_options: Sequence[Option], belief: Belief | None = None) -> Answer:
     """The smallest slice within 5 % of the fastest. With a belief, what is expected to cost least by that measure: a
     little speed that it lacks, or a part of the device that it wastes."""
-    single = [option for option in all_options if option.copies == 1]
+    every = [option for option in all_options if option.copies == 1]
+    single = sound(every)
     if not single:
         return _nothing("one copy", "ms a step")
     ms = np.exp(step_draws(single, belief))
-    near = ms <= ms.min(axis=1, keepdims=True) / NEAR
+    near = (ms <= ms.min(axis=1, keepdims=True) / NEAR) & np.isfinite(ms)
     middle = [option.step.mean if option.fits >= 0.5 else inf for option in single]
     chosen = _smallest_near(single, middle) if belief is None else OneCopy().choose(single, ms)
     unclear = [at for at in range(len(single)) if 0.05 < near[:, at].mean() < 0.95]
@@ -66,7 +67,7 @@ def one_copy(all_options: Sequence[Option], belief: Belief | None = None) -> Ans
         else f"{exp(fastest.step.mean - option.step.mean):.1%} of the speed of {fastest.name}, with less of the device"
     )
     ties = tuple(single[at].name for at in unclear if at != chosen)
-    return _answer("one copy", option, single, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
+    return _answer("one copy", option, every, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
 
 
 def _smallest_near(single: Sequence[Option], middle: Sequence[float]) -> int:
@@ -78,18 +79,19 @@ def most_work(all_options: Sequence[Option], goal: str = "most work an hour", be
     """Over all arrangements, everybody's steps together. What nobody ran has to be much better."""
     if not all_options:
         return _nothing(goal, "steps/s")
-    draws = rate_draws(all_options, belief)
-    worth = [option.rate.mean for option in all_options] if belief is None else _expected(all_options, draws)
-    best, chosen, ties, sure = _with_ties(all_options, worth, draws)
-    reason = _lead(all_options, best, "the work")
+    able = sound(all_options)
+    draws = rate_draws(able, belief)
+    worth = [option.rate.mean for option in able] if belief is None else _expected(able, draws)
+    best, chosen, ties, sure = _with_ties(able, worth, draws)
+    reason = _lead(able, best, "the work")
     return _answer(
-        goal, all_options[chosen], all_options, "steps/s", lambda o: o.rate, sure, ties, reason, small_is_good=False
+        goal, able[chosen], all_options, "steps/s", lambda o: o.rate, sure, ties, reason, small_is_good=False
     )
 
 
 def least_energy(all_options: Sequence[Option]) -> Answer:
     """Of the whole device a step of anybody, where that was measured."""
-    known = [option for option in all_options if option.energy_j]
+    known = sound([option for option in all_options if option.energy_j])
     goal, unit = "least energy a step", "J a step"
     if not known:
         return replace(_nothing(goal, unit), says=f"{goal}: energy was not measured")
@@ -99,7 +101,9 @@ def least_energy(all_options: Sequence[Option]) -> Answer:
     ties = tuple(option.name for option in close if option is not chosen)
     value = Interval(chosen.energy_j or inf)
     others = sorted(((o.name, Interval(o.energy_j or inf), True) for o in known if o is not chosen), key=_value)
-    says = f"{goal}: {chosen.name}, {_number(value.value)} {unit}{_tied(ties)} (how sure is not known: no intervals)"
+    warning = _failed(chosen, all_options)
+    says = f"{goal}: {chosen.name}, {_number(value.value)} {unit}{warning}{_tied(ties)}"
+    says += " (how sure is not known: no intervals)"
     return Answer(goal, chosen, value, unit, None, ties, tuple(others), says)
 
 
@@ -114,7 +118,8 @@ def least_speed(all_options: Sequence[Option], steps_per_s: float, belief: Belie
 
 
 def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str, belief: Belief | None) -> Answer:
-    single = [option for option in all_options if option.copies == 1]
+    every = [option for option in all_options if option.copies == 1]
+    single = sound(every)
     if not single:
         return _nothing(goal, "ms a step")
     asked = None if belief is None else belief.asked(limit_ms)
@@ -124,19 +129,20 @@ def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str, beli
         at = max(range(len(single)), key=lambda at: (round(float(chances[at]), 2), -single[at].step.mean))
         took = f"{_number(exp(single[at].step.mean))} ms a step, {_number(limit_ms)} ms are allowed"
         says = f"{goal}: none surely is; the likeliest is {single[at].name}: {took} ({chances[at]:.0%})"
+        says += _failed(single[at], every)
         return replace(_nothing(goal, "ms a step"), sure=float(chances[at]), says=says)
     chosen = min(good, key=lambda at: (single[at].part, single[at].step.mean))
     unclear = [at for at in range(len(single)) if at not in good and chances[at] > 1 - SURELY]
     ties = tuple(single[at].name for at in unclear if single[at].part <= single[chosen].part)
     reason = f"{_number(exp(single[chosen].step.mean))} ms a step, {_number(limit_ms)} ms are allowed"
     sure = float(chances[chosen])
-    return _answer(goal, single[chosen], single, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
+    return _answer(goal, single[chosen], every, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
 
 
 def mig_mps_or_neither(all_options: Sequence[Option], belief: Belief | None = None) -> Answer:
     """By the most work an hour that each way of keeping copies apart does."""
     best: dict[str, Option] = {}
-    for option in all_options:
+    for option in sound(all_options):
         word = _way_word(option)
         if option.fits >= 0.5 and (word not in best or option.rate.mean > best[word].rate.mean):
             best[word] = option
@@ -153,7 +159,8 @@ def mig_mps_or_neither(all_options: Sequence[Option], belief: Belief | None = No
     chosen = answer.choice
     claim = f"{answer.goal}: {_way_word(chosen)}: {chosen.name}, {_number(exp(chosen.rate.mean))} steps/s"
     how = "" if chosen.measured else ", predicted, not measured"
-    says = f"{claim}{how}; {'; '.join(others)}{_tied(answer.ties)} ({answer.confidence}: {answer.sure or 0:.0%})"
+    says = f"{claim}{how}; {'; '.join(others)}{_failed(chosen, all_options)}{_tied(answer.ties)}"
+    says += f" ({answer.confidence}: {answer.sure or 0:.0%})"
     return replace(answer, says=says)
 
 
@@ -174,7 +181,8 @@ def _with_ties(
     as_good = (draws >= draws[:, [best]] + log(1 - TIE)).mean(axis=0)
     unclear = [at for at in range(len(worth)) if as_good[at] > (1 - LEVEL) / 2]
     ties = tuple(all_options[at].name for at in sorted({*close, *unclear}) if at != chosen)
-    sure = float((draws[:, chosen] >= draws.max(axis=1) + log(1 - TIE)).mean())
+    runs = np.isfinite(draws[:, chosen])
+    sure = float((runs & (draws[:, chosen] >= draws.max(axis=1) + log(1 - TIE))).mean())
     return best, chosen, ties, sure
 
 
@@ -214,7 +222,8 @@ def _answer(
     span = "" if value.low is None or value.high is None else f" ({_number(value.low)} to {_number(value.high)})"
     once = "" if of(option).error is not None else "; measured once, runs are taken to vary by 3 %"
     how = "" if option.measured else ", predicted, not measured"
-    says = f"{goal}: {option.name}, {_number(value.value)} {unit}{span}{how}: {reason}{_tied(ties)}"
+    says = f"{goal}: {option.name}, {_number(value.value)} {unit}{span}{how}: {reason}"
+    says += f"{_failed(option, all_options)}{_tied(ties)}"
     return replace(found, says=f"{says} ({found.confidence}: {sure:.0%}{once})")
 
 
@@ -225,6 +234,14 @@ def _number(value: float) -> str:
 
 def _tied(ties: Sequence[str]) -> str:
     return f"; {', '.join(ties)} cannot be told from it or {'is' if len(ties) == 1 else 'are'} as good" if ties else ""
+
+
+def _failed(chosen: Option, all_options: Sequence[Option]) -> str:
+    """What is to be known of runs that were not fine: of what was chosen, else of what was not for that reason."""
+    if chosen.failures:
+        return f"; but it {chosen.failures}, as did whatever else was measured"
+    left_out = [f"{option.name}, which {option.failures}" for option in all_options if option.failures]
+    return f"; left out: {'; '.join(left_out)}" if left_out else ""
 
 
 def _nothing(goal: str, unit: str) -> Answer:

@@ -23,6 +23,11 @@ class Outcome(StrEnum):
     ENDED_EARLY = "ended early"
     """It was done, by its own account, before there were enough steps."""
 
+    @property
+    def is_failure(self) -> bool:
+        """What may happen again there; of the others, more time is all that was missing."""
+        return self not in (Outcome.OK, Outcome.TOO_FEW, Outcome.ENDED_EARLY)
+
 
 @dataclass(frozen=True, slots=True)
 class Copy:

@@ -13,6 +13,7 @@ from math import inf
 from gpuloom.gpus.model import GpuModel
 from gpuloom.measure.arrangement import Way
 from gpuloom.measure.figures import LEVEL, Figure, Interval, LogMean, alone, in_parallel
+from gpuloom.measure.results import Outcome
 
 FULL = 1.1
 """Who gains no more than this from any division of the device fills it by himself."""
@@ -29,7 +30,7 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 @dataclass(frozen=True, slots=True)
 class Verdict:
     about: str
-    """`scaling`, `saturation`, `interference`, `host`, `memory`."""
+    """`scaling`, `saturation`, `interference`, `host`, `memory`, `failures`."""
     workload: str
     holds: bool | None
     """Of the word in `about`; None: cannot be told yet, or not at all."""
@@ -52,6 +53,7 @@ def verdicts(
         host_bound(by_place, workload, model),
         *(crowded(figure, one, host_cpus) for figure, one in zip(beside, slowed, strict=True)),
         memory(by_place, workload, model),
+        failures([*by_place.values(), *parts], by_place, workload),
     ]
     return tuple(verdict for verdict in said if verdict is not None)
 
@@ -202,11 +204,25 @@ def memory(by_place: dict[str, Figure], workload: str, model: GpuModel) -> Verdi
     out = [f for f in by_place.values() if f.out_of_memory]
     if not ran:
         return Verdict("memory", workload, False, "it ran nowhere") if by_place else None
-    least = min(ran, key=lambda figure: (part_of(figure, model), figure.seat.place))
+    always = [f for f in ran if Outcome.OUT_OF_MEMORY not in f.outcomes] or ran
+    least = min(always, key=lambda figure: (part_of(figure, model), figure.seat.place))
     lacks = ", ".join(f.seat.place for f in sorted(out, key=lambda figure: part_of(figure, model)))
     peak = "" if least.mem_peak_mib is None else f" with {least.mem_peak_mib:,.0f} MiB at most"
     says = f"the smallest place on which it ran is {least.seat.place}{peak}"
-    return Verdict("memory", workload, not out, says + (f"; out of memory on {lacks}" if lacks else ""))
+    some = [f for f in ran if Outcome.OUT_OF_MEMORY in f.outcomes]
+    says += f"; out of memory on {lacks}" if lacks else ""
+    says += "".join(f"; on {f.seat.place} it {f.failures}" for f in some)
+    return Verdict("memory", workload, not out and not some, says)
+
+
+def failures(tried: Sequence[Figure], by_place: dict[str, Figure], workload: str) -> Verdict | None:
+    """Where runs were not fine. Not where memory ran out for one alone in every run: that is `memory`'s."""
+    told = []
+    for figure in tried:
+        solo = by_place.get(figure.seat.place)
+        if figure.failures and not (figure.out_of_memory and solo is not None and solo.out_of_memory):
+            told.append(f"{figure.arrangement} {figure.failures}")
+    return Verdict("failures", workload, True, "; ".join(told)) if told else None
 
 
 def one_of(comparisons: int) -> float:
