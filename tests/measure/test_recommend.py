@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuloom.measure.arrangement import Way
+from gpuloom.measure.arrangement import Arrangement, Way
 from gpuloom.measure.explore.advise import believed
 from gpuloom.measure.explore.belief import Belief
 from gpuloom.measure.explore.goals import Goal, MostWork, OneCopy
@@ -28,7 +28,7 @@ from gpuloom.measure.recommend import (
     one_copy,
     recommend,
 )  # fmt: skip
-from gpuloom.measure.results import Outcome
+from gpuloom.measure.results import Copy, Outcome
 from gpuloom.measure.verdicts import Verdict, verdicts
 from gpuloom.work.measured.figures import figures_from_csv, load_figures
 from gpuloom.work.measured.share_figures import load_share_figures
@@ -147,6 +147,56 @@ def test_where_everything_fails_now_and_then_nothing_is_sure() -> None:
         assert answer.choice is not None
         assert "but it failed in 2 of 4 runs (crashed)" in answer.says
         assert answer.sure is None or answer.sure < 0.6
+
+
+def rows_of(*arrangements: tuple[Arrangement, float], repetitions: int = 3) -> list[Copy]:
+    made: list[Copy] = []
+    for at in range(repetitions):
+        for arrangement, ms in arrangements:
+            made += run(len(made), arrangement, at, [ms * (1 + at / 1000)] * len(arrangement.seats))
+    return made
+
+
+def answers_of(rows: list[Copy]) -> dict[str, Answer]:
+    return {answer.goal: answer for answer in recommend(options(figures(rows), MODEL, "a"))}
+
+
+def test_of_what_was_never_tried_nothing_is_sure() -> None:
+    only = answers_of(rows_of((copies_on("a", "7g.40gb", 1), 10.0)))
+    assert {answer.sure for answer in only.values()} == {None}
+    assert "the only one that is known (too little is known to compare)" in only["one copy"].says
+    assert "no division of the device is known" in only["most work an hour"].says
+    assert "MIG: not measured; MPS: not measured" in only["MIG, MPS or neither"].says
+    two = answers_of(rows_of((copies_on("a", "3g.20gb", 1), 10.0), (copies_on("a", "7g.40gb", 1), 10.0)))
+    assert two["one copy"].sure == 1.0
+    assert "the fastest, and none smaller is known" in two["one copy"].says
+    assert two["MIG, MPS or neither"].sure is None
+    assert "MIG: 2 x 3g.20gb, 200 steps/s, predicted, not measured" in two["MIG, MPS or neither"].says
+    assert "which of all three cannot be told" in two["MIG, MPS or neither"].says
+
+
+def test_a_way_that_is_not_chosen_is_predicted_too() -> None:
+    rows = rows_of((copies_on("a", "3g.20gb", 1), 20.0), (copies_on("a", None, 2, Way.TOGETHER), 5.0))
+    said = answers_of(rows)["MIG, MPS or neither"].says
+    assert "neither: 2 x whole together, 400 steps/s; MIG: 2 x 3g.20gb, 99.9 steps/s, predicted, not measured" in said
+
+
+@pytest.mark.parametrize(("slower", "doubt"), [(None, 0.1), (1.0, 0.02), (1.3, 0.26)])
+def test_predicted_copies_may_slow_each_other_down(slower: float | None, doubt: float) -> None:
+    """As much as those that were run side by side did; where none were, by a stated part."""
+    ran = [(copies_on("a", place, 1), ms) for place, ms in (("1g.5gb", 65.0), ("3g.20gb", 30.0), ("7g.40gb", 10.0))]
+    ran += [] if slower is None else [(copies_on("a", "3g.20gb", 2), 30.0 * slower)]
+    rows = rows_of(*ran)
+    answer = answers_of(rows)["most work an hour"]
+    assert answer.choice is not None
+    assert answer.sure is not None
+    option = next(o for o in options(figures(rows), MODEL, "a") if o.name == "7 x 1g.5gb")
+    assert option.doubt == pytest.approx(doubt, abs=0.005)
+    assert option.rate.error is not None
+    assert option.rate.error >= doubt * 0.99
+    assert not option.measured
+    # 8 % ahead of the whole device: sure if copies were seen not to disturb each other, else not.
+    assert (answer.sure > 0.95) is (slower == 1.0), answer.says
 
 
 def test_what_is_hardly_known_is_no_warning() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuloom.measure.arrangement import Way
 from gpuloom.measure.figures import LogMean, alone, figures, in_parallel
-from gpuloom.measure.results import Copy
+from gpuloom.measure.results import Copy, Outcome
 from gpuloom.measure.verdicts import Verdict, interference, verdicts
 from tests.measure.rows import MODEL, campaign, copies_on, run
 
@@ -134,6 +134,19 @@ def test_no_division_may_be_in_doubt_if_the_device_is_full() -> None:
     assert said.ratio.high > 1.1
     without = judged([row for row in rows if row.seat.profile != "1g.5gb"])["saturation"]
     assert without.holds is True
+
+
+def test_a_division_that_failed_may_have_done_more() -> None:
+    rows = [
+        row for row in campaign("a", LARGE, 8, np.random.default_rng(2), noise=0.01) if row.seat.profile != "1g.5gb"
+    ]
+    assert judged(rows)["saturation"].holds is True
+    seven = run(1000, copies_on("a", "1g.5gb", 7), 0, [200.0] * 7)
+    rows += [replace(row, outcome=Outcome.TOO_FEW, step_ms=None) for row in seven]
+    said = judged(rows)
+    assert said["saturation"].holds is None
+    assert "cannot be told: 7 x 1g.5gb failed" in said["saturation"].says
+    assert "7 x 1g.5gb failed in 1 of 1 run (too few steps)" in said["failures"].says
 
 
 @pytest.mark.parametrize(

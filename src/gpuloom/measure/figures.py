@@ -74,6 +74,13 @@ class LogMean:
     def plus(self, shift: float) -> "LogMean":
         return replace(self, mean=self.mean + shift)
 
+    def doubted(self, doubt: float) -> "LogMean":
+        """With so large a further standard error, which is taken for known."""
+        if not self.error:
+            return self
+        both = self.error**2 + doubt**2
+        return LogMean(self.mean, sqrt(both), both**2 / (self.error**4 / self.freedom))
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:

@@ -22,6 +22,8 @@ TIE = 0.02
 """Options this close to the best are as good, and the smallest of them is taken. Which may be as close, though their
 figures are not, are named: only who is surely worse by more is no tie."""
 SURE, LIKELY = 0.95, 0.8
+WAYS = ("MIG", "MPS", "neither")
+ONLY = "the only one that is known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,16 @@ def one_copy(all_options: Sequence[Option], belief: Belief | None = None) -> Ans
     unclear = [at for at in range(len(single)) if 0.05 < near[:, at].mean() < 0.95]
     fastest = single[int(np.argmin(middle))]
     smaller = [at for at in range(len(single)) if single[at].part < single[chosen].part]
-    sure = float((near[:, chosen] & ~near[:, smaller].any(axis=1)).mean())
+    sure = float((near[:, chosen] & ~near[:, smaller].any(axis=1)).mean()) if len(every) > 1 else None
     option = single[chosen]
     reason = (
-        "the fastest, and no smaller one comes within 5 % of it"
-        if option is fastest
-        else f"{exp(fastest.step.mean - option.step.mean):.1%} of the speed of {fastest.name}, with less of the device"
+        f"{exp(fastest.step.mean - option.step.mean):.1%} of the speed of {fastest.name}, with less of the device"
+        if option is not fastest
+        else "the fastest, and no smaller one of those known comes within 5 % of it"
+        if smaller
+        else "the fastest, and none smaller is known"
+        if len(single) > 1
+        else ONLY
     )
     ties = tuple(single[at].name for at in unclear if at != chosen)
     return _answer("one copy", option, every, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
@@ -82,8 +88,9 @@ def most_work(all_options: Sequence[Option], goal: str = "most work an hour", be
     able = sound(all_options)
     draws = rate_draws(able, belief)
     worth = [option.rate.mean for option in able] if belief is None else _expected(able, draws)
-    best, chosen, ties, sure = _with_ties(able, worth, draws)
+    best, chosen, ties, chance = _with_ties(able, worth, draws)
     reason = _lead(able, best, "the work")
+    sure = chance if any(option.copies > 1 for option in able) else None
     return _answer(
         goal, able[chosen], all_options, "steps/s", lambda o: o.rate, sure, ties, reason, small_is_good=False
     )
@@ -150,18 +157,19 @@ def mig_mps_or_neither(all_options: Sequence[Option], belief: Belief | None = No
     if answer.choice is None:
         return answer
     others = [
-        f"{word}: {best[word].name}, {_number(exp(best[word].rate.mean))} steps/s"
+        f"{word}: {best[word].name}, {_number(exp(best[word].rate.mean))} steps/s{_how(best[word])}"
         if word in best
         else f"{word}: not measured"
-        for word in ("MIG", "MPS", "neither")
+        for word in WAYS
         if best.get(word) != answer.choice
     ]
     chosen = answer.choice
     claim = f"{answer.goal}: {_way_word(chosen)}: {chosen.name}, {_number(exp(chosen.rate.mean))} steps/s"
-    how = "" if chosen.measured else ", predicted, not measured"
-    says = f"{claim}{how}; {'; '.join(others)}{_failed(chosen, all_options)}{_tied(answer.ties)}"
-    says += f" ({answer.confidence}: {answer.sure or 0:.0%})"
-    return replace(answer, says=says)
+    says = f"{claim}{_how(chosen)}; {'; '.join(others)}{_failed(chosen, all_options)}{_tied(answer.ties)}"
+    if len(best) == len(WAYS):
+        return replace(answer, says=f"{says} {_how_sure(answer)}")
+    of_these = f" (which of all three cannot be told; of these, {_how_sure(answer)[1:]}" if len(best) > 1 else ""
+    return replace(answer, sure=None, says=f"{says}{of_these}")
 
 
 def _way_word(option: Option) -> str:
@@ -197,8 +205,10 @@ def _expected(all_options: Sequence[Option], draws: Floats) -> list[float]:
 def _lead(all_options: Sequence[Option], best: int, what: str) -> str:
     """How far the best is ahead of one copy on the largest part."""
     single = [at for at, option in enumerate(all_options) if option.copies == 1]
+    if all(option.copies == 1 for option in all_options):
+        return "of one copy: no division of the device is known"
     if not single or all_options[best].copies == 1:
-        return "no division of the device does more"
+        return "no division that is known does more"
     largest = max((all_options[at] for at in single), key=lambda option: option.part)
     gain = exp(all_options[best].rate.mean - largest.rate.mean)
     return f"{gain:.2f}x {what} of one copy on {largest.name}"
@@ -210,7 +220,7 @@ def _answer(
     all_options: Sequence[Option],
     unit: str,
     of: Callable[[Option], LogMean],
-    sure: float,
+    sure: float | None,
     ties: tuple[str, ...],
     reason: str,
     small_is_good: bool,
@@ -221,10 +231,21 @@ def _answer(
     found = Answer(goal, option, value, unit, sure, ties, tuple(rest), "")
     span = "" if value.low is None or value.high is None else f" ({_number(value.low)} to {_number(value.high)})"
     once = "" if of(option).error is not None else "; measured once, runs are taken to vary by 3 %"
-    how = "" if option.measured else ", predicted, not measured"
-    says = f"{goal}: {option.name}, {_number(value.value)} {unit}{span}{how}: {reason}"
+    says = f"{goal}: {option.name}, {_number(value.value)} {unit}{span}{_how(option)}: {reason}"
     says += f"{_failed(option, all_options)}{_tied(ties)}"
-    return replace(found, says=f"{says} ({found.confidence}: {sure:.0%}{once})")
+    return replace(found, says=f"{says} {_how_sure(found, once)}")
+
+
+def _how(option: Option) -> str:
+    if option.measured:
+        return ""
+    doubt = f", as if copies did not slow each other down, give or take {option.doubt:.0%}" if option.doubt else ""
+    return f", predicted, not measured{doubt}"
+
+
+def _how_sure(answer: Answer, once: str = "") -> str:
+    chance = "too little is known to compare" if answer.sure is None else f"{answer.confidence}: {answer.sure:.0%}"
+    return f"({chance}{once})"
 
 
 def _number(value: float) -> str:

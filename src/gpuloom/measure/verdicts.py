@@ -94,6 +94,7 @@ def saturation(by_place: dict[str, Figure], parts: Sequence[Figure], workload: s
     base = whole(by_place, model)
     if base is None or not gains:
         return None
+    unknown = [f.arrangement for f in parts if f.step is None and not f.out_of_memory]
     counted = _activity(base)
     more, level = any_above(gains, FULL), one_of(len(gains))
     if more:
@@ -102,8 +103,12 @@ def saturation(by_place: dict[str, Figure], parts: Sequence[Figure], workload: s
         says = f"does not fill the device by itself: dividing it does {times(ends)} the work{counted}"
         return Verdict("saturation", workload, False, says, ends)
     ends = max((gain.within(LEVEL if more is False else level) for gain in gains), key=_at_most)
+    if more is False and unknown:
+        failed = f"{', '.join(unknown)} failed, and what else was tried does {times(ends)} the work at most"
+        says = f"whether it fills the device by itself cannot be told: {failed}{counted}"
+        return Verdict("saturation", workload, None, says, ends)
     if more is False:
-        says = f"fills the device by itself: no division of it does more than {times(ends)} the work{counted}"
+        says = f"fills the device by itself: no division that was tried does more than {times(ends)} the work{counted}"
         return Verdict("saturation", workload, True, says, ends)
     says = f"whether it fills the device by itself cannot be told yet: dividing it does {times(ends)} the work{counted}"
     return Verdict("saturation", workload, None, says, ends)
