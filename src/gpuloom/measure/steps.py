@@ -33,6 +33,8 @@ ALIKE = 0.01
 """Blocks that differ by so small a part of the median differ by what the clock does."""
 UNLIKE_ERRORS, UNLIKE_PCT = 2.5, 5.0
 """A beginning is not like the rest if it differs by so many standard errors, and by so many per cent."""
+STILL, STILL_S, STILL_PART = 5.0, 2.0, 0.25
+"""Who says nothing for so many times his longest silence, so long, and for such a part of his time does not step."""
 SINGLY = 0.9
 """So much of the steps must have been seen one by one for percentiles."""
 COARSE = 10.0
@@ -70,6 +72,14 @@ class Stretch:
     @property
     def step_ms(self) -> float:
         return self.seconds * 1e3 / self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class Stillness:
+    silent_s: float
+    """Since its last report."""
+    slowest_s: float
+    """The longest between two before."""
 
 
 def warm_up(heard: Sequence[Heard]) -> int:
@@ -156,6 +166,17 @@ def _percentiles_ms(inside: Sequence[Heard], late_s: float) -> tuple[float, ...]
         return ()
     found = np.percentile(took_ms, (50, 95, 99))
     return () if found[0] < COARSE * late_s * 1e3 else tuple(map(float, found))
+
+
+def still(heard: Sequence[Heard], end_s: float) -> Stillness | None:
+    """Whether it does no more steps, by what its own steps took since its warm-up; None if it goes on, or too little
+    is known."""
+    if len(heard) <= LEAST_REPORTS:
+        return None
+    slowest_s = float(np.diff([one.at_s for one in heard[warm_up(heard) :]]).max())
+    silent_s = end_s - heard[-1].at_s
+    usual_s = max(STILL * slowest_s, STILL_S, STILL_PART * (end_s - heard[0].at_s))
+    return Stillness(silent_s, slowest_s) if silent_s > usual_s else None
 
 
 def is_enough(copies: Sequence[Sequence[Heard]], now_s: float, steps: int) -> bool:
