@@ -100,13 +100,21 @@ def exact(times: dict[str, float], energy_j: float | None = None) -> list[Option
     return options(figures(rows), MODEL, "a")
 
 
-def test_ties_are_said_and_the_smaller_is_taken() -> None:
+def test_ties_are_said_and_the_fewest_copies_are_taken() -> None:
     answer = most_work(exact({"1g.5gb": 70.0, "2g.10gb": 29.9, "3g.20gb": 60.0, "4g.20gb": 60.0, "7g.40gb": 60.0}))
     assert answer.choice is not None
-    assert answer.choice.name == "7 x 1g.5gb"
-    assert answer.ties == ("3 x 2g.10gb",)
+    assert answer.choice.name == "3 x 2g.10gb"
+    assert answer.ties == ("7 x 1g.5gb",)
     assert "as good" in answer.says
     assert answer.confidence == "sure"
+
+
+def test_one_copy_is_better_than_two_that_are_half_as_fast() -> None:
+    rows = rows_of((copies_on("a", None, 1, Way.WHOLE), 10.0), (copies_on("a", None, 2, Way.TOGETHER), 20.0))
+    answer = answers_of(rows)["most work an hour"]
+    assert answer.choice is not None
+    assert answer.choice.name == "whole"
+    assert answer.ties == ("2 x whole together",)
 
 
 SMALL_IS_BEST = {"1g.5gb": 70.0, "2g.10gb": 71.0, "7g.40gb": 70.0}

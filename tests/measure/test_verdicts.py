@@ -42,6 +42,18 @@ def test_a_large_one_fills_the_device_and_does_not_fit_everywhere() -> None:
     assert "a larger slice helps" in said["host"].says
 
 
+def test_more_memory_was_used_elsewhere_than_the_smallest_place_has() -> None:
+    rows = run(0, copies_on("a", "1g.5gb", 1), 0, [10.0], mem_peak_mib=4000.0)
+    more, less = (
+        [*rows, *run(1, copies_on("a", "7g.40gb", 1), 0, [5.0], mem_peak_mib=mib)] for mib in (6000.0, 4500.0)
+    )
+    says = judged(more)["memory"].says
+    assert says.startswith(
+        "the smallest place on which it ran is 1g.5gb with 4,000 MiB at most; but up to 6,000 MiB were"
+    )
+    assert "but" not in judged(less)["memory"].says
+
+
 def test_out_of_memory_everywhere_is_a_verdict() -> None:
     said = judged(campaign("a", {}, 1, np.random.default_rng(0)))
     assert said["memory"].says == "it ran nowhere"
@@ -173,7 +185,13 @@ def test_copies_may_run_out_of_cpus_together(seven_ms: float, host_cpus: int | N
     ("cpus", "holds", "words"),
     [
         (None, None, "the CPU's time was not measured"),
-        (0.98, True, "the CPU is the limit (19.6 ms of CPU time in a step of 20 ms), a larger slice will not help"),
+        (
+            0.98,
+            True,
+            "a step spends 98% of its time on the CPU (19.6 ms of CPU time in a step of 20 ms), a larger",
+        ),
+        (3.0, None, "whether the CPU is cannot be told: it keeps 3 CPUs busy (60 ms of CPU time in a step of 20 ms)"),
+        (15.0, True, "the CPU is the limit: it uses 15 of the host's 16 CPUs"),
         (0.1, False, "neither the device nor the CPU is the limit"),
         (0.6, None, "the CPU may be"),
     ],
@@ -184,7 +202,7 @@ def test_who_does_not_gain_from_a_larger_slice(cpus: float | None, holds: bool |
         for at, profile in enumerate(["1g.5gb", "7g.40gb"] * 3)
         for row in run(at, copies_on("a", profile, 1), at // 2, [20.0 + at % 3 / 100], host_cpus=cpus)
     ]
-    said = judged(rows)["host"]
+    said = next(one for one in verdicts(figures(rows), MODEL, "a", 16) if one.about == "host")
     assert said.holds is holds, said.says
     assert words in said.says
     assert "no activity counters, this rests on step times" in said.says

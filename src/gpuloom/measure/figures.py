@@ -213,16 +213,16 @@ def _with(sample: Sequence[float], taken: Spread, pooled: bool) -> LogMean:
 
 
 def _energy_by_run(rows: Iterable[Copy]) -> dict[int, float]:
-    """Joules a step of anybody; of runs in which that is known of all copies."""
+    """Joules a step of anybody; of runs in which that is known of all copies. By power and throughput: the energy is of
+    a time that is longer than what copies' steps in it took, by up to two steps each."""
     runs: dict[int, list[Copy]] = {}
     for row in rows:
         runs.setdefault(row.run, []).append(row)
     found = {}
     for run, copies in runs.items():
-        energies = [row.energy_j for row in copies if row.energy_j is not None and row.energy_j > 0]
-        steps = [row.steps for row in copies if row.steps]
-        if len(energies) == len(steps) == len(copies) and all(map(_fine, copies)):
-            found[run] = fmean(energies) / sum(steps)
+        watts = [row.power_w for row in copies if row.power_w is not None and row.power_w > 0]
+        if len(watts) == len(copies) and all(map(_fine, copies)):
+            found[run] = fmean(watts) / sum(1e3 / _step_ms(row) for row in copies)
     return found
 
 

@@ -19,7 +19,8 @@ from gpuloom.measure.options import Option, rate_draws, sound, step_draws
 from gpuloom.perf.arrays import Floats
 
 TIE = 0.02
-"""Options this close to the best are as good, and the smallest of them is taken. Which may be as close, though their
+"""Options this close to the best are as good, and of them the one with the fewest copies is taken, which are the
+fastest, then the smallest. Which may be as close, though their
 figures are not, are named: only who is surely worse by more is no tie."""
 SURE, LIKELY = 0.95, 0.8
 WAYS = ("MIG", "MPS", "neither")
@@ -104,7 +105,7 @@ def least_energy(all_options: Sequence[Option]) -> Answer:
         return replace(_nothing(goal, unit), says=f"{goal}: energy was not measured")
     best = min(known, key=lambda option: option.energy_j or inf)
     close = [option for option in known if (option.energy_j or inf) <= (best.energy_j or inf) * (1 + TIE)]
-    chosen = min(close, key=lambda option: (option.part, option.copies))
+    chosen = min(close, key=lambda option: (option.copies, option.part))
     ties = tuple(option.name for option in close if option is not chosen)
     value = Interval(chosen.energy_j or inf)
     others = sorted(((o.name, Interval(o.energy_j or inf), True) for o in known if o is not chosen), key=_value)
@@ -182,10 +183,11 @@ def _way_word(option: Option) -> str:
 def _with_ties(
     all_options: Sequence[Option], worth: Sequence[float], draws: Floats
 ) -> tuple[int, int, tuple[str, ...], float]:
-    """The best by its worth (a log); the smallest of those as good; their names; the chance that the choice is."""
+    """The best by its worth (a log); the one of the fewest copies among those as good; their names; the chance that
+    the choice is as good."""
     best = max(range(len(worth)), key=worth.__getitem__)
     close = [at for at, value in enumerate(worth) if value >= worth[best] + log(1 - TIE)]
-    chosen = min(close, key=lambda at: (all_options[at].part, all_options[at].copies))
+    chosen = min(close, key=lambda at: (all_options[at].copies, all_options[at].part))
     as_good = (draws >= draws[:, [best]] + log(1 - TIE)).mean(axis=0)
     unclear = [at for at in range(len(worth)) if as_good[at] > (1 - LEVEL) / 2]
     ties = tuple(all_options[at].name for at in sorted({*close, *unclear}) if at != chosen)
