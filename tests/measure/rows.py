@@ -50,12 +50,13 @@ def campaign(
     slower: float = 1.0,
     energy_j: float | None = None,
 ) -> list[Copy]:
-    """Alone on every profile and in parallel on the homogeneous ones; `slower`: in parallel."""
+    """Alone on every profile and in parallel on the homogeneous ones; `slower`: in parallel. `energy_j`: of a run."""
     rows: list[Copy] = []
     for repetition in range(repetitions):
         for profile in PROFILES:
             for count in sorted({1, COPIES[profile]}):
                 factor = exp(dice.normal(0.0, noise)) * (slower if count > 1 else 1.0)
                 times = [true_ms.get(profile, inf) * factor] * count
-                rows += run(len(rows), copies_on(workload, profile, count), repetition, times, energy_j=energy_j)
+                watts = None if energy_j is None else energy_j / times[0]
+                rows += run(len(rows), copies_on(workload, profile, count), repetition, times, power_w=watts)
     return rows

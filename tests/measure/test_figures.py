@@ -154,9 +154,16 @@ def test_what_is_not_known_is_none() -> None:
 
 
 def test_energy_is_of_a_step_of_anybody() -> None:
-    rows = run(0, copies_on("a", "1g.5gb", 2), 0, [10.0, 10.0], energy_j=500.0)
+    rows = run(0, copies_on("a", "1g.5gb", 2), 0, [10.0, 10.0], power_w=50.0)
     assert figures(rows)[0].energy_j == pytest.approx(500 / 2000)
-    assert figures([rows[0], replace(rows[1], energy_j=None)])[0].energy_j is None
+    assert figures([rows[0], replace(rows[1], power_w=None)])[0].energy_j is None
+
+
+def test_slow_copies_need_no_more_energy_for_the_end_of_the_time_that_counts() -> None:
+    """100 W for 30 s: seven copies with steps of 4 s, of which each has whole ones for 24 to 28 s in it."""
+    rows = run(0, copies_on("a", "1g.5gb", 7), 0, [4000.0] * 7, power_w=100.0, energy_j=3000.0)
+    rows = [replace(row, steps=6 + row.copy % 2, seconds=24.0 + 4 * (row.copy % 2)) for row in rows]
+    assert figures(rows)[0].energy_j == pytest.approx(100 * 4 / 7)
 
 
 def test_a_mixed_run_has_a_figure_for_each_kind_of_seat() -> None:

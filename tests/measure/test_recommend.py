@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import exp, inf
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gpuloom.measure.arrangement import Way
+from gpuloom.measure.arrangement import Arrangement, Way
 from gpuloom.measure.explore.advise import believed
 from gpuloom.measure.explore.belief import Belief
 from gpuloom.measure.explore.goals import Goal, MostWork, OneCopy
@@ -27,6 +28,7 @@ from gpuloom.measure.recommend import (
     one_copy,
     recommend,
 )  # fmt: skip
+from gpuloom.measure.results import Copy, Outcome
 from gpuloom.measure.verdicts import Verdict, verdicts
 from gpuloom.work.measured.figures import figures_from_csv, load_figures
 from gpuloom.work.measured.share_figures import load_share_figures
@@ -98,13 +100,111 @@ def exact(times: dict[str, float], energy_j: float | None = None) -> list[Option
     return options(figures(rows), MODEL, "a")
 
 
-def test_ties_are_said_and_the_smaller_is_taken() -> None:
+def test_ties_are_said_and_the_fewest_copies_are_taken() -> None:
     answer = most_work(exact({"1g.5gb": 70.0, "2g.10gb": 29.9, "3g.20gb": 60.0, "4g.20gb": 60.0, "7g.40gb": 60.0}))
     assert answer.choice is not None
-    assert answer.choice.name == "7 x 1g.5gb"
-    assert answer.ties == ("3 x 2g.10gb",)
+    assert answer.choice.name == "3 x 2g.10gb"
+    assert answer.ties == ("7 x 1g.5gb",)
     assert "as good" in answer.says
     assert answer.confidence == "sure"
+
+
+def test_one_copy_is_better_than_two_that_are_half_as_fast() -> None:
+    rows = rows_of((copies_on("a", None, 1, Way.WHOLE), 10.0), (copies_on("a", None, 2, Way.TOGETHER), 20.0))
+    answer = answers_of(rows)["most work an hour"]
+    assert answer.choice is not None
+    assert answer.choice.name == "whole"
+    assert answer.ties == ("2 x whole together",)
+
+
+SMALL_IS_BEST = {"1g.5gb": 70.0, "2g.10gb": 71.0, "7g.40gb": 70.0}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OUT_OF_MEMORY, Outcome.CRASHED])
+def test_what_failed_in_some_runs_is_not_chosen_and_that_is_said(outcome: Outcome) -> None:
+    """The smallest is as good as any, if it runs. It did not every second time; once it was chosen, and sure."""
+    rows = campaign("a", SMALL_IS_BEST, 4, np.random.default_rng(3), noise=0.001)
+    rows = [
+        replace(row, outcome=outcome, step_ms=None, steps=None, seconds=None)
+        if row.seat.profile == "1g.5gb" and row.repetition % 2
+        else row
+        for row in rows
+    ]
+    found = figures(rows)
+    known = options(found, MODEL, "a")
+    words = f"1g.5gb, which failed in 2 of 4 runs ({outcome})"
+    for answer in (one_copy(known), most_work(known), by_deadline(known, 1000, 80.0), mig_mps_or_neither(known)):
+        assert answer.choice is not None
+        assert answer.choice.place == "2g.10gb", answer.says
+        assert words in answer.says
+    said = {verdict.about: verdict for verdict in verdicts(found, MODEL, "a")}
+    assert said["failures"].says.startswith(f"1g.5gb failed in 2 of 4 runs ({outcome})")
+    if outcome is Outcome.OUT_OF_MEMORY:
+        assert said["memory"].holds is False
+        assert "ran is 2g.10gb" in said["memory"].says
+        assert "on 1g.5gb it failed in 2 of 4 runs (out of memory)" in said["memory"].says
+
+
+def test_where_everything_fails_now_and_then_nothing_is_sure() -> None:
+    rows = campaign("a", {"7g.40gb": 70.0}, 4, np.random.default_rng(3), noise=0.001)
+    rows = [
+        replace(row, outcome=Outcome.CRASHED, step_ms=None) if row.repetition % 2 and row.step_ms else row
+        for row in rows
+    ]
+    for answer in (one_copy(known := options(figures(rows), MODEL, "a")), most_work(known), mig_mps_or_neither(known)):
+        assert answer.choice is not None
+        assert "but it failed in 2 of 4 runs (crashed)" in answer.says
+        assert answer.sure is None or answer.sure < 0.6
+
+
+def rows_of(*arrangements: tuple[Arrangement, float], repetitions: int = 3) -> list[Copy]:
+    made: list[Copy] = []
+    for at in range(repetitions):
+        for arrangement, ms in arrangements:
+            made += run(len(made), arrangement, at, [ms * (1 + at / 1000)] * len(arrangement.seats))
+    return made
+
+
+def answers_of(rows: list[Copy]) -> dict[str, Answer]:
+    return {answer.goal: answer for answer in recommend(options(figures(rows), MODEL, "a"))}
+
+
+def test_of_what_was_never_tried_nothing_is_sure() -> None:
+    only = answers_of(rows_of((copies_on("a", "7g.40gb", 1), 10.0)))
+    assert {answer.sure for answer in only.values()} == {None}
+    assert "the only one that is known (too little is known to compare)" in only["one copy"].says
+    assert "no division of the device is known" in only["most work an hour"].says
+    assert "MIG: not measured; MPS: not measured" in only["MIG, MPS or neither"].says
+    two = answers_of(rows_of((copies_on("a", "3g.20gb", 1), 10.0), (copies_on("a", "7g.40gb", 1), 10.0)))
+    assert two["one copy"].sure == 1.0
+    assert "the fastest, and none smaller is known" in two["one copy"].says
+    assert two["MIG, MPS or neither"].sure is None
+    assert "MIG: 2 x 3g.20gb, 200 steps/s, predicted, not measured" in two["MIG, MPS or neither"].says
+    assert "which of all three cannot be told" in two["MIG, MPS or neither"].says
+
+
+def test_a_way_that_is_not_chosen_is_predicted_too() -> None:
+    rows = rows_of((copies_on("a", "3g.20gb", 1), 20.0), (copies_on("a", None, 2, Way.TOGETHER), 5.0))
+    said = answers_of(rows)["MIG, MPS or neither"].says
+    assert "neither: 2 x whole together, 400 steps/s; MIG: 2 x 3g.20gb, 99.9 steps/s, predicted, not measured" in said
+
+
+@pytest.mark.parametrize(("slower", "doubt"), [(None, 0.1), (1.0, 0.02), (1.3, 0.26)])
+def test_predicted_copies_may_slow_each_other_down(slower: float | None, doubt: float) -> None:
+    """As much as those that were run side by side did; where none were, by a stated part."""
+    ran = [(copies_on("a", place, 1), ms) for place, ms in (("1g.5gb", 65.0), ("3g.20gb", 30.0), ("7g.40gb", 10.0))]
+    ran += [] if slower is None else [(copies_on("a", "3g.20gb", 2), 30.0 * slower)]
+    rows = rows_of(*ran)
+    answer = answers_of(rows)["most work an hour"]
+    assert answer.choice is not None
+    assert answer.sure is not None
+    option = next(o for o in options(figures(rows), MODEL, "a") if o.name == "7 x 1g.5gb")
+    assert option.doubt == pytest.approx(doubt, abs=0.005)
+    assert option.rate.error is not None
+    assert option.rate.error >= doubt * 0.99
+    assert not option.measured
+    # 8 % ahead of the whole device: sure if copies were seen not to disturb each other, else not.
+    assert (answer.sure > 0.95) is (slower == 1.0), answer.says
 
 
 def test_what_is_hardly_known_is_no_warning() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gpuloom.measure.steps import (
     LEAST_STEPS,
     Heard,
+    Stretch,
     Window,
     goes_back,
     is_enough,
@@ -56,6 +57,65 @@ def test_a_checkpoint_now_and_then_is_a_part_of_the_work() -> None:
     assert found.p50_ms == pytest.approx(100, rel=0.05)
     assert found.p99_ms is not None
     assert found.p99_ms > 1000
+
+
+def stalling(steps: int, seed: int, every: int, stall_s: float, step_s: float = 0.01) -> list[float]:
+    """Quick steps, of which every so manieth waits, as for a data loader."""
+    return [took + stall_s * (at % every == 0) for at, took in enumerate(noisy(steps, step_s, seed, 0.01), seed)]
+
+
+def seen_until_enough(took_s: list[float], steps: int, most_s: float = 30.0) -> Stretch:
+    """As a campaign does: every tenth of a second it is asked whether that is enough."""
+    told, looked_s = heard(took_s), 0.0
+    for at, one in enumerate(told):
+        if at > 1 and one.at_s - looked_s >= 0.1:
+            looked_s = one.at_s
+            if one.at_s >= most_s or is_enough([told[: at + 1]], one.at_s, steps):
+                break
+    found = stretch(told[: at + 1], window([told[: at + 1]], one.at_s))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("slow", "slow_s", "every", "stall_s"),
+    [
+        (slow, slow_s, every, stall_s)
+        for slow, slow_s in ((0, 0.0), (1, 2.0), (5, 0.1), (40, 0.1), (40, 0.03), (80, 0.1))
+        for every, stall_s in ((1, 0.0), (2, 0.01), (4, 0.03), (50, 0.02))
+    ],
+)
+def test_a_warm_up_is_found_among_stalls(slow: int, slow_s: float, every: int, stall_s: float, seed: int) -> None:
+    """40 slow steps, then a stall at every fourth: once both were taken for slow steps alike, and none was given up."""
+    dice = random.Random(seed)
+    first = [slow_s * (1 + 0.02 * dice.gauss()) for _ in range(slow)]
+    found = seen_until_enough(first + stalling(1000, seed, every, stall_s), 100)
+    assert found.step_ms == pytest.approx(10 + 1e3 * stall_s / every, rel=0.05)
+    assert found.steps >= 100
+    assert found.before + found.steps <= 200 + 2 * slow
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("lasts", [5, 20, 50])
+def test_a_warm_up_that_fades_is_found(lasts: int, seed: int) -> None:
+    took = [one * (1 + 3 * 0.5 ** (at / lasts)) for at, one in enumerate(noisy(1000, 0.01, seed, 0.02))]
+    assert seen_until_enough(took, 100).step_ms == pytest.approx(10, rel=0.06)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_few_steps_with_a_slow_first_one(seed: int) -> None:
+    took = [2.0, *noisy(11, 0.1, seed, 0.02)]
+    found = stretch(told := heard(took), window([told], told[-1].at_s))
+    assert found is not None
+    assert found.step_ms == pytest.approx(100, rel=0.03)
+
+
+def test_a_run_that_is_still_warming_up_has_not_seen_enough() -> None:
+    told = heard([0.1] * 80 + noisy(500, 0.01, 3))
+    assert stretch(told[:111], window([told[:111]], told[110].at_s)) is not None
+    assert not is_enough([told[:111]], told[110].at_s, 50)
+    assert is_enough([told], told[-1].at_s, 50)
 
 
 @given(

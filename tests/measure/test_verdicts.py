@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuloom.measure.arrangement import Way
 from gpuloom.measure.figures import LogMean, alone, figures, in_parallel
-from gpuloom.measure.results import Copy
+from gpuloom.measure.results import Copy, Outcome
 from gpuloom.measure.verdicts import Verdict, interference, verdicts
 from tests.measure.rows import MODEL, campaign, copies_on, run
 
@@ -40,6 +40,18 @@ def test_a_large_one_fills_the_device_and_does_not_fit_everywhere() -> None:
     assert said["memory"].says == "the smallest place on which it ran is 3g.20gb; out of memory on 1g.5gb, 2g.10gb"
     assert said["host"].holds is False
     assert "a larger slice helps" in said["host"].says
+
+
+def test_more_memory_was_used_elsewhere_than_the_smallest_place_has() -> None:
+    rows = run(0, copies_on("a", "1g.5gb", 1), 0, [10.0], mem_peak_mib=4000.0)
+    more, less = (
+        [*rows, *run(1, copies_on("a", "7g.40gb", 1), 0, [5.0], mem_peak_mib=mib)] for mib in (6000.0, 4500.0)
+    )
+    says = judged(more)["memory"].says
+    assert says.startswith(
+        "the smallest place on which it ran is 1g.5gb with 4,000 MiB at most; but up to 6,000 MiB were"
+    )
+    assert "but" not in judged(less)["memory"].says
 
 
 def test_out_of_memory_everywhere_is_a_verdict() -> None:
@@ -136,6 +148,19 @@ def test_no_division_may_be_in_doubt_if_the_device_is_full() -> None:
     assert without.holds is True
 
 
+def test_a_division_that_failed_may_have_done_more() -> None:
+    rows = [
+        row for row in campaign("a", LARGE, 8, np.random.default_rng(2), noise=0.01) if row.seat.profile != "1g.5gb"
+    ]
+    assert judged(rows)["saturation"].holds is True
+    seven = run(1000, copies_on("a", "1g.5gb", 7), 0, [200.0] * 7)
+    rows += [replace(row, outcome=Outcome.TOO_FEW, step_ms=None) for row in seven]
+    said = judged(rows)
+    assert said["saturation"].holds is None
+    assert "cannot be told: 7 x 1g.5gb failed" in said["saturation"].says
+    assert "7 x 1g.5gb failed in 1 of 1 run (too few steps)" in said["failures"].says
+
+
 @pytest.mark.parametrize(
     ("seven_ms", "host_cpus", "words"),
     [
@@ -160,7 +185,13 @@ def test_copies_may_run_out_of_cpus_together(seven_ms: float, host_cpus: int | N
     ("cpus", "holds", "words"),
     [
         (None, None, "the CPU's time was not measured"),
-        (0.98, True, "the CPU is the limit (19.6 ms of CPU time in a step of 20 ms), a larger slice will not help"),
+        (
+            0.98,
+            True,
+            "a step spends 98% of its time on the CPU (19.6 ms of CPU time in a step of 20 ms), a larger",
+        ),
+        (3.0, None, "whether the CPU is cannot be told: it keeps 3 CPUs busy (60 ms of CPU time in a step of 20 ms)"),
+        (15.0, True, "the CPU is the limit: it uses 15 of the host's 16 CPUs"),
         (0.1, False, "neither the device nor the CPU is the limit"),
         (0.6, None, "the CPU may be"),
     ],
@@ -171,7 +202,7 @@ def test_who_does_not_gain_from_a_larger_slice(cpus: float | None, holds: bool |
         for at, profile in enumerate(["1g.5gb", "7g.40gb"] * 3)
         for row in run(at, copies_on("a", profile, 1), at // 2, [20.0 + at % 3 / 100], host_cpus=cpus)
     ]
-    said = judged(rows)["host"]
+    said = next(one for one in verdicts(figures(rows), MODEL, "a", 16) if one.about == "host")
     assert said.holds is holds, said.says
     assert words in said.says
     assert "no activity counters, this rests on step times" in said.says

@@ -74,6 +74,13 @@ class LogMean:
     def plus(self, shift: float) -> "LogMean":
         return replace(self, mean=self.mean + shift)
 
+    def doubted(self, doubt: float) -> "LogMean":
+        """With so large a further standard error, which is taken for known."""
+        if not self.error:
+            return self
+        both = self.error**2 + doubt**2
+        return LogMean(self.mean, sqrt(both), both**2 / (self.error**4 / self.freedom))
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -88,6 +95,10 @@ class Figure:
     """Of these copies, how many had such a seat and this workload."""
     repetitions: int
     """That were fine in all of these seats."""
+    runs: int
+    """All, with those that were not."""
+    failed: int
+    """Runs in which a copy did what it may do again: ran out of memory, crashed, told no steps."""
     outcomes: Mapping[Outcome, int]
     """Of all copies."""
     step: LogMean | None
@@ -128,7 +139,16 @@ class Figure:
 
     @property
     def out_of_memory(self) -> bool:
+        """In every run; `failures` tells of some."""
         return self.step is None and Outcome.OUT_OF_MEMORY in self.outcomes
+
+    @property
+    def failures(self) -> str:
+        """As `failed in 2 of 4 runs (crashed)`; empty if all were fine."""
+        if self.repetitions == self.runs:
+            return ""
+        kinds = ", ".join(sorted(outcome for outcome in self.outcomes if outcome is not Outcome.OK))
+        return f"failed in {self.runs - self.repetitions} of {self.runs} run{'s' * (self.runs > 1)} ({kinds})"
 
 
 Group = Sequence[Copy]
@@ -193,16 +213,16 @@ def _with(sample: Sequence[float], taken: Spread, pooled: bool) -> LogMean:
 
 
 def _energy_by_run(rows: Iterable[Copy]) -> dict[int, float]:
-    """Joules a step of anybody; of runs in which that is known of all copies."""
+    """Joules a step of anybody; of runs in which that is known of all copies. By power and throughput: the energy is of
+    a time that is longer than what copies' steps in it took, by up to two steps each."""
     runs: dict[int, list[Copy]] = {}
     for row in rows:
         runs.setdefault(row.run, []).append(row)
     found = {}
     for run, copies in runs.items():
-        energies = [row.energy_j for row in copies if row.energy_j is not None and row.energy_j > 0]
-        steps = [row.steps for row in copies if row.steps]
-        if len(energies) == len(steps) == len(copies) and all(map(_fine, copies)):
-            found[run] = fmean(energies) / sum(steps)
+        watts = [row.power_w for row in copies if row.power_w is not None and row.power_w > 0]
+        if len(watts) == len(copies) and all(map(_fine, copies)):
+            found[run] = fmean(watts) / sum(1e3 / _step_ms(row) for row in copies)
     return found
 
 
@@ -223,6 +243,8 @@ def _figure(
         first.copies,
         max(Counter(row.run for row in group).values()),
         repetitions,
+        len({row.run for row in group}),
+        len({row.run for row in group if row.outcome.is_failure}),
         Counter(row.outcome for row in group),
         step,
         rate,

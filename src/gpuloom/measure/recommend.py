@@ -15,13 +15,16 @@ from gpuloom.measure.arrangement import Way
 from gpuloom.measure.explore.belief import Belief
 from gpuloom.measure.explore.goals import DOUBT_PCT, NEAR, SURELY, OneCopy
 from gpuloom.measure.figures import LEVEL, Interval, LogMean
-from gpuloom.measure.options import Option, rate_draws, step_draws
+from gpuloom.measure.options import Option, rate_draws, sound, step_draws
 from gpuloom.perf.arrays import Floats
 
 TIE = 0.02
-"""Options this close to the best are as good, and the smallest of them is taken. Which may be as close, though their
+"""Options this close to the best are as good, and of them the one with the fewest copies is taken, which are the
+fastest, then the smallest. Which may be as close, though their
 figures are not, are named: only who is surely worse by more is no tie."""
 SURE, LIKELY = 0.95, 0.8
+WAYS = ("MIG", "MPS", "neither")
+ONLY = "the only one that is known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +51,30 @@ class Answer:
 def one_copy(all_options: Sequence[Option], belief: Belief | None = None) -> Answer:
     """The smallest slice within 5 % of the fastest. With a belief, what is expected to cost least by that measure: a
     little speed that it lacks, or a part of the device that it wastes."""
-    single = [option for option in all_options if option.copies == 1]
+    every = [option for option in all_options if option.copies == 1]
+    single = sound(every)
     if not single:
         return _nothing("one copy", "ms a step")
     ms = np.exp(step_draws(single, belief))
-    near = ms <= ms.min(axis=1, keepdims=True) / NEAR
+    near = (ms <= ms.min(axis=1, keepdims=True) / NEAR) & np.isfinite(ms)
     middle = [option.step.mean if option.fits >= 0.5 else inf for option in single]
     chosen = _smallest_near(single, middle) if belief is None else OneCopy().choose(single, ms)
     unclear = [at for at in range(len(single)) if 0.05 < near[:, at].mean() < 0.95]
     fastest = single[int(np.argmin(middle))]
     smaller = [at for at in range(len(single)) if single[at].part < single[chosen].part]
-    sure = float((near[:, chosen] & ~near[:, smaller].any(axis=1)).mean())
+    sure = float((near[:, chosen] & ~near[:, smaller].any(axis=1)).mean()) if len(every) > 1 else None
     option = single[chosen]
     reason = (
-        "the fastest, and no smaller one comes within 5 % of it"
-        if option is fastest
-        else f"{exp(fastest.step.mean - option.step.mean):.1%} of the speed of {fastest.name}, with less of the device"
+        f"{exp(fastest.step.mean - option.step.mean):.1%} of the speed of {fastest.name}, with less of the device"
+        if option is not fastest
+        else "the fastest, and no smaller one of those known comes within 5 % of it"
+        if smaller
+        else "the fastest, and none smaller is known"
+        if len(single) > 1
+        else ONLY
     )
     ties = tuple(single[at].name for at in unclear if at != chosen)
-    return _answer("one copy", option, single, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
+    return _answer("one copy", option, every, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
 
 
 def _smallest_near(single: Sequence[Option], middle: Sequence[float]) -> int:
@@ -78,28 +86,32 @@ def most_work(all_options: Sequence[Option], goal: str = "most work an hour", be
     """Over all arrangements, everybody's steps together. What nobody ran has to be much better."""
     if not all_options:
         return _nothing(goal, "steps/s")
-    draws = rate_draws(all_options, belief)
-    worth = [option.rate.mean for option in all_options] if belief is None else _expected(all_options, draws)
-    best, chosen, ties, sure = _with_ties(all_options, worth, draws)
-    reason = _lead(all_options, best, "the work")
+    able = sound(all_options)
+    draws = rate_draws(able, belief)
+    worth = [option.rate.mean for option in able] if belief is None else _expected(able, draws)
+    best, chosen, ties, chance = _with_ties(able, worth, draws)
+    reason = _lead(able, best, "the work")
+    sure = chance if any(option.copies > 1 for option in able) else None
     return _answer(
-        goal, all_options[chosen], all_options, "steps/s", lambda o: o.rate, sure, ties, reason, small_is_good=False
+        goal, able[chosen], all_options, "steps/s", lambda o: o.rate, sure, ties, reason, small_is_good=False
     )
 
 
 def least_energy(all_options: Sequence[Option]) -> Answer:
     """Of the whole device a step of anybody, where that was measured."""
-    known = [option for option in all_options if option.energy_j]
+    known = sound([option for option in all_options if option.energy_j])
     goal, unit = "least energy a step", "J a step"
     if not known:
         return replace(_nothing(goal, unit), says=f"{goal}: energy was not measured")
     best = min(known, key=lambda option: option.energy_j or inf)
     close = [option for option in known if (option.energy_j or inf) <= (best.energy_j or inf) * (1 + TIE)]
-    chosen = min(close, key=lambda option: (option.part, option.copies))
+    chosen = min(close, key=lambda option: (option.copies, option.part))
     ties = tuple(option.name for option in close if option is not chosen)
     value = Interval(chosen.energy_j or inf)
     others = sorted(((o.name, Interval(o.energy_j or inf), True) for o in known if o is not chosen), key=_value)
-    says = f"{goal}: {chosen.name}, {_number(value.value)} {unit}{_tied(ties)} (how sure is not known: no intervals)"
+    warning = _failed(chosen, all_options)
+    says = f"{goal}: {chosen.name}, {_number(value.value)} {unit}{warning}{_tied(ties)}"
+    says += " (how sure is not known: no intervals)"
     return Answer(goal, chosen, value, unit, None, ties, tuple(others), says)
 
 
@@ -114,7 +126,8 @@ def least_speed(all_options: Sequence[Option], steps_per_s: float, belief: Belie
 
 
 def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str, belief: Belief | None) -> Answer:
-    single = [option for option in all_options if option.copies == 1]
+    every = [option for option in all_options if option.copies == 1]
+    single = sound(every)
     if not single:
         return _nothing(goal, "ms a step")
     asked = None if belief is None else belief.asked(limit_ms)
@@ -124,19 +137,20 @@ def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str, beli
         at = max(range(len(single)), key=lambda at: (round(float(chances[at]), 2), -single[at].step.mean))
         took = f"{_number(exp(single[at].step.mean))} ms a step, {_number(limit_ms)} ms are allowed"
         says = f"{goal}: none surely is; the likeliest is {single[at].name}: {took} ({chances[at]:.0%})"
+        says += _failed(single[at], every)
         return replace(_nothing(goal, "ms a step"), sure=float(chances[at]), says=says)
     chosen = min(good, key=lambda at: (single[at].part, single[at].step.mean))
     unclear = [at for at in range(len(single)) if at not in good and chances[at] > 1 - SURELY]
     ties = tuple(single[at].name for at in unclear if single[at].part <= single[chosen].part)
     reason = f"{_number(exp(single[chosen].step.mean))} ms a step, {_number(limit_ms)} ms are allowed"
     sure = float(chances[chosen])
-    return _answer(goal, single[chosen], single, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
+    return _answer(goal, single[chosen], every, "ms a step", lambda o: o.step, sure, ties, reason, small_is_good=True)
 
 
 def mig_mps_or_neither(all_options: Sequence[Option], belief: Belief | None = None) -> Answer:
     """By the most work an hour that each way of keeping copies apart does."""
     best: dict[str, Option] = {}
-    for option in all_options:
+    for option in sound(all_options):
         word = _way_word(option)
         if option.fits >= 0.5 and (word not in best or option.rate.mean > best[word].rate.mean):
             best[word] = option
@@ -144,17 +158,19 @@ def mig_mps_or_neither(all_options: Sequence[Option], belief: Belief | None = No
     if answer.choice is None:
         return answer
     others = [
-        f"{word}: {best[word].name}, {_number(exp(best[word].rate.mean))} steps/s"
+        f"{word}: {best[word].name}, {_number(exp(best[word].rate.mean))} steps/s{_how(best[word])}"
         if word in best
         else f"{word}: not measured"
-        for word in ("MIG", "MPS", "neither")
+        for word in WAYS
         if best.get(word) != answer.choice
     ]
     chosen = answer.choice
     claim = f"{answer.goal}: {_way_word(chosen)}: {chosen.name}, {_number(exp(chosen.rate.mean))} steps/s"
-    how = "" if chosen.measured else ", predicted, not measured"
-    says = f"{claim}{how}; {'; '.join(others)}{_tied(answer.ties)} ({answer.confidence}: {answer.sure or 0:.0%})"
-    return replace(answer, says=says)
+    says = f"{claim}{_how(chosen)}; {'; '.join(others)}{_failed(chosen, all_options)}{_tied(answer.ties)}"
+    if len(best) == len(WAYS):
+        return replace(answer, says=f"{says} {_how_sure(answer)}")
+    of_these = f" (which of all three cannot be told; of these, {_how_sure(answer)[1:]}" if len(best) > 1 else ""
+    return replace(answer, sure=None, says=f"{says}{of_these}")
 
 
 def _way_word(option: Option) -> str:
@@ -167,14 +183,16 @@ def _way_word(option: Option) -> str:
 def _with_ties(
     all_options: Sequence[Option], worth: Sequence[float], draws: Floats
 ) -> tuple[int, int, tuple[str, ...], float]:
-    """The best by its worth (a log); the smallest of those as good; their names; the chance that the choice is."""
+    """The best by its worth (a log); the one of the fewest copies among those as good; their names; the chance that
+    the choice is as good."""
     best = max(range(len(worth)), key=worth.__getitem__)
     close = [at for at, value in enumerate(worth) if value >= worth[best] + log(1 - TIE)]
-    chosen = min(close, key=lambda at: (all_options[at].part, all_options[at].copies))
+    chosen = min(close, key=lambda at: (all_options[at].copies, all_options[at].part))
     as_good = (draws >= draws[:, [best]] + log(1 - TIE)).mean(axis=0)
     unclear = [at for at in range(len(worth)) if as_good[at] > (1 - LEVEL) / 2]
     ties = tuple(all_options[at].name for at in sorted({*close, *unclear}) if at != chosen)
-    sure = float((draws[:, chosen] >= draws.max(axis=1) + log(1 - TIE)).mean())
+    runs = np.isfinite(draws[:, chosen])
+    sure = float((runs & (draws[:, chosen] >= draws.max(axis=1) + log(1 - TIE))).mean())
     return best, chosen, ties, sure
 
 
@@ -189,8 +207,10 @@ def _expected(all_options: Sequence[Option], draws: Floats) -> list[float]:
 def _lead(all_options: Sequence[Option], best: int, what: str) -> str:
     """How far the best is ahead of one copy on the largest part."""
     single = [at for at, option in enumerate(all_options) if option.copies == 1]
+    if all(option.copies == 1 for option in all_options):
+        return "of one copy: no division of the device is known"
     if not single or all_options[best].copies == 1:
-        return "no division of the device does more"
+        return "no division that is known does more"
     largest = max((all_options[at] for at in single), key=lambda option: option.part)
     gain = exp(all_options[best].rate.mean - largest.rate.mean)
     return f"{gain:.2f}x {what} of one copy on {largest.name}"
@@ -202,7 +222,7 @@ def _answer(
     all_options: Sequence[Option],
     unit: str,
     of: Callable[[Option], LogMean],
-    sure: float,
+    sure: float | None,
     ties: tuple[str, ...],
     reason: str,
     small_is_good: bool,
@@ -213,9 +233,21 @@ def _answer(
     found = Answer(goal, option, value, unit, sure, ties, tuple(rest), "")
     span = "" if value.low is None or value.high is None else f" ({_number(value.low)} to {_number(value.high)})"
     once = "" if of(option).error is not None else "; measured once, runs are taken to vary by 3 %"
-    how = "" if option.measured else ", predicted, not measured"
-    says = f"{goal}: {option.name}, {_number(value.value)} {unit}{span}{how}: {reason}{_tied(ties)}"
-    return replace(found, says=f"{says} ({found.confidence}: {sure:.0%}{once})")
+    says = f"{goal}: {option.name}, {_number(value.value)} {unit}{span}{_how(option)}: {reason}"
+    says += f"{_failed(option, all_options)}{_tied(ties)}"
+    return replace(found, says=f"{says} {_how_sure(found, once)}")
+
+
+def _how(option: Option) -> str:
+    if option.measured:
+        return ""
+    doubt = f", as if copies did not slow each other down, give or take {option.doubt:.0%}" if option.doubt else ""
+    return f", predicted, not measured{doubt}"
+
+
+def _how_sure(answer: Answer, once: str = "") -> str:
+    chance = "too little is known to compare" if answer.sure is None else f"{answer.confidence}: {answer.sure:.0%}"
+    return f"({chance}{once})"
 
 
 def _number(value: float) -> str:
@@ -225,6 +257,14 @@ def _number(value: float) -> str:
 
 def _tied(ties: Sequence[str]) -> str:
     return f"; {', '.join(ties)} cannot be told from it or {'is' if len(ties) == 1 else 'are'} as good" if ties else ""
+
+
+def _failed(chosen: Option, all_options: Sequence[Option]) -> str:
+    """What is to be known of runs that were not fine: of what was chosen, else of what was not for that reason."""
+    if chosen.failures:
+        return f"; but it {chosen.failures}, as did whatever else was measured"
+    left_out = [f"{option.name}, which {option.failures}" for option in all_options if option.failures]
+    return f"; left out: {'; '.join(left_out)}" if left_out else ""
 
 
 def _nothing(goal: str, unit: str) -> Answer:

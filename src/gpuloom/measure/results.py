@@ -23,6 +23,14 @@ class Outcome(StrEnum):
     ENDED_EARLY = "ended early"
     """It was done, by its own account, before there were enough steps."""
 
+    STALLED = "stalled"
+    """It stepped, and then no more, until the run's end."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Surely the place's, or the workload's; of the others, more time may be all that was missing."""
+        return self not in (Outcome.OK, Outcome.TOO_FEW, Outcome.ENDED_EARLY, Outcome.STALLED)
+
 
 @dataclass(frozen=True, slots=True)
 class Copy:

@@ -2,11 +2,15 @@
 
 A report says that so many steps were done at some time. Between two reports lie one or more steps, a block.
 
-**Warm-up** is found, not assumed. It ends at the report from which on the mean of the rest is known best: where the
-standard error of the mean of the remaining blocks is smallest (the MSER rule of simulation studies). Blocks are looked
-at as time per step, and one that is far from the median of the later half counts as no further than CAP deviations, so
-that a slow step now and then (a checkpoint, a garbage collection) is a part of the work and does not move the end of
-the warm-up. At most half of the reports are given up.
+**Warm-up** is found, not assumed. Reports are taken together to BLOCKS blocks or some more, so that a stall that comes
+again and again (a data loader's) is in all of them. The warm-up ends at the block from which on the mean of the rest
+is known best: where the standard error of the mean of the remaining blocks is smallest (the MSER rule of simulation
+studies), of their ranks rather than their times. So a slow step now and then (a checkpoint, a garbage collection), as
+slow as it may be, is a part of the work and does not move the end of the warm-up, and no bound is needed on how far a
+warm-up step may be off. At most half of the reports are given up.
+
+A run has not seen enough while some beginning of what would count is unlike the rest: then the warm-up was longer than
+half of the reports, or hidden among stalls that are as slow.
 
 **The window** of a run is the time in which all copies are past their own warm-up and still running. A copy's warm-up
 is looked for from when all copies have reported: before, it had the device to itself. Steps outside are not counted.
@@ -22,10 +26,15 @@ from gpuloom.perf.arrays import Floats
 LEAST_STEPS = 5
 """With fewer nothing is said about a step's time."""
 LEAST_REPORTS = 3
-CAP = 5.0
-"""Robust standard deviations."""
-LEAST_SPREAD = 0.01
-"""Of the median: a spread below that is the clock's."""
+SHORTEST_S = 1e-9
+"""Of a block."""
+BLOCKS = 20
+ALIKE = 0.01
+"""Blocks that differ by so small a part of the median differ by what the clock does."""
+UNLIKE_ERRORS, UNLIKE_PCT = 2.5, 5.0
+"""A beginning is not like the rest if it differs by so many standard errors, and by so many per cent."""
+STILL, STILL_S, STILL_PART = 5.0, 2.0, 0.25
+"""Who says nothing for so many times his longest silence, so long, and for such a part of his time does not step."""
 SINGLY = 0.9
 """So much of the steps must have been seen one by one for percentiles."""
 COARSE = 10.0
@@ -65,26 +74,57 @@ class Stretch:
         return self.seconds * 1e3 / self.steps
 
 
+@dataclass(frozen=True, slots=True)
+class Stillness:
+    silent_s: float
+    """Since its last report."""
+    slowest_s: float
+    """The longest between two before."""
+
+
 def warm_up(heard: Sequence[Heard]) -> int:
     """The index of the report from which on steps are steady."""
-    took = _per_step_s(heard)
+    took, size = _blocks_s(heard)
     if len(took) < 2:
         return 0
-    later = took[len(took) // 2 :]
-    middle = float(np.median(later))
-    spread = max(1.4826 * float(np.median(np.abs(later - middle))), LEAST_SPREAD * middle)
-    capped = np.clip(took, middle - CAP * spread, middle + CAP * spread)
-    counts = np.arange(len(capped), 0, -1)
-    means = np.cumsum(capped[::-1])[::-1] / counts
-    squares = np.cumsum((capped**2)[::-1])[::-1] / counts
-    errors = np.maximum(squares - means**2, (LEAST_SPREAD * middle) ** 2) / counts
-    return int(np.argmin(errors[: len(took) // 2 + 1]))
+    ranks = _ranks(np.round(np.log(took / np.median(took)) / ALIKE))
+    counts = np.arange(len(ranks), 0, -1)
+    means = np.cumsum(ranks[::-1])[::-1] / counts
+    squares = np.cumsum((ranks**2)[::-1])[::-1] / counts
+    errors = (squares - means**2) / counts
+    most = (len(heard) - 1) // 2 // size
+    # Of equal ones the first, whatever the last digits say.
+    return int(np.argmin(np.round(errors[: most + 1], 9))) * size
 
 
-def _per_step_s(heard: Sequence[Heard]) -> Floats:
-    at, steps = np.array([one.at_s for one in heard]), np.array([float(one.step) for one in heard])
-    took: Floats = np.diff(at) / np.maximum(np.diff(steps), 1.0)
-    return took
+def _blocks_s(heard: Sequence[Heard]) -> tuple[Floats, int]:
+    """Times per step of blocks, and how many reports make one."""
+    size = max((len(heard) - 1) // BLOCKS, 1)
+    ends = [*heard[:-1:size], heard[-1]] if len(heard) > 1 else []
+    at, steps = np.array([one.at_s for one in ends]), np.array([float(one.step) for one in ends])
+    took: Floats = np.maximum(np.diff(at), SHORTEST_S) / np.maximum(np.diff(steps), 1.0)
+    return took, size
+
+
+def _ranks(values: Floats) -> Floats:
+    """Equals share the mean of theirs."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[which]
+    return ranks
+
+
+def _is_even(heard: Sequence[Heard]) -> bool:
+    """Whether no beginning of it is unlike the rest: by ranks (Mann and Whitney), and by its mean."""
+    took, _ = _blocks_s(heard)
+    if len(took) < LEAST_STEPS:
+        return True
+    ranks, total = _ranks(took), len(took)
+    counts = np.arange(1, total)
+    above = np.cumsum(ranks)[:-1] - counts * (total + 1) / 2
+    errors = np.sqrt(counts * (total - counts) / (total - 1) * max(float(ranks.var()), 1e-9))
+    split = int(np.argmax(np.abs(above) / errors)) + 1
+    differ = float(took[:split].mean() / took[split:].mean() - 1)
+    return abs(above[split - 1]) <= UNLIKE_ERRORS * errors[split - 1] or abs(differ) <= UNLIKE_PCT / 100
 
 
 def window(copies: Sequence[Sequence[Heard]], end_s: float) -> Window | None:
@@ -105,7 +145,7 @@ def stretch(heard: Sequence[Heard], within: Window | None, late_s: float = 0.0) 
     """From its first report in the window to its last; None if that is too little. `late_s`: how late times may be."""
     if within is None:
         return None
-    inside = [one for one in heard if within.begin_s <= one.at_s <= within.end_s]
+    inside = _inside(heard, within)
     if len(inside) < LEAST_REPORTS:
         return None
     first, last = inside[0], inside[-1]
@@ -113,6 +153,10 @@ def stretch(heard: Sequence[Heard], within: Window | None, late_s: float = 0.0) 
     if steps < LEAST_STEPS or seconds <= 0:
         return None
     return Stretch(first.step - heard[0].step, steps, seconds, *_percentiles_ms(inside, late_s))
+
+
+def _inside(heard: Sequence[Heard], within: Window) -> list[Heard]:
+    return [one for one in heard if within.begin_s <= one.at_s <= within.end_s]
 
 
 def _percentiles_ms(inside: Sequence[Heard], late_s: float) -> tuple[float, ...]:
@@ -124,11 +168,24 @@ def _percentiles_ms(inside: Sequence[Heard], late_s: float) -> tuple[float, ...]
     return () if found[0] < COARSE * late_s * 1e3 else tuple(map(float, found))
 
 
+def still(heard: Sequence[Heard], end_s: float) -> Stillness | None:
+    """Whether it does no more steps, by what its own steps took since its warm-up; None if it goes on, or too little
+    is known."""
+    if len(heard) <= LEAST_REPORTS:
+        return None
+    slowest_s = float(np.diff([one.at_s for one in heard[warm_up(heard) :]]).max())
+    silent_s = end_s - heard[-1].at_s
+    usual_s = max(STILL * slowest_s, STILL_S, STILL_PART * (end_s - heard[0].at_s))
+    return Stillness(silent_s, slowest_s) if silent_s > usual_s else None
+
+
 def is_enough(copies: Sequence[Sequence[Heard]], now_s: float, steps: int) -> bool:
-    """Whether every copy has done so many in the window up to now."""
+    """Whether every copy has done so many in the window up to now, and no warm-up can be seen among them."""
     within = window(copies, now_s)
     found = [stretch(heard, within) for heard in copies]
-    return all(one is not None and one.steps >= steps for one in found)
+    if within is None or not all(one is not None and one.steps >= steps for one in found):
+        return False
+    return all(map(_is_even, (_inside(heard, within) for heard in copies)))
 
 
 def goes_back(heard: Sequence[Heard], news: Sequence[Heard]) -> tuple[int, int] | None:

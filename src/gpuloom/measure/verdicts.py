@@ -13,6 +13,7 @@ from math import inf
 from gpuloom.gpus.model import GpuModel
 from gpuloom.measure.arrangement import Way
 from gpuloom.measure.figures import LEVEL, Figure, Interval, LogMean, alone, in_parallel
+from gpuloom.measure.results import Outcome
 
 FULL = 1.1
 """Who gains no more than this from any division of the device fills it by himself."""
@@ -20,7 +21,7 @@ SAME_PCT = 2.0
 """Margin of the equivalence test: so much slower than alone is called no interference."""
 HARDLY = 1.05
 """Who gains no more than this from the whole device over his smallest slice is limited by something else."""
-BUSY_CPUS, IDLE_CPUS = 0.8, 0.5
+BUSY_CPUS, IDLE_CPUS, ONE_CPU = 0.8, 0.5, 1.1
 CROWDED = 0.9
 """Copies that use so much of the host's CPUs together leave it nothing to spare."""
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -29,7 +30,7 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 @dataclass(frozen=True, slots=True)
 class Verdict:
     about: str
-    """`scaling`, `saturation`, `interference`, `host`, `memory`."""
+    """`scaling`, `saturation`, `interference`, `host`, `memory`, `failures`."""
     workload: str
     holds: bool | None
     """Of the word in `about`; None: cannot be told yet, or not at all."""
@@ -49,9 +50,10 @@ def verdicts(
         scaling(by_place, parts, workload, model),
         saturation(by_place, parts, workload, model),
         *slowed,
-        host_bound(by_place, workload, model),
+        host_bound(by_place, workload, model, host_cpus),
         *(crowded(figure, one, host_cpus) for figure, one in zip(beside, slowed, strict=True)),
         memory(by_place, workload, model),
+        failures([*by_place.values(), *parts], by_place, workload),
     ]
     return tuple(verdict for verdict in said if verdict is not None)
 
@@ -92,6 +94,7 @@ def saturation(by_place: dict[str, Figure], parts: Sequence[Figure], workload: s
     base = whole(by_place, model)
     if base is None or not gains:
         return None
+    unknown = [f.arrangement for f in parts if f.step is None and not f.out_of_memory]
     counted = _activity(base)
     more, level = any_above(gains, FULL), one_of(len(gains))
     if more:
@@ -100,8 +103,12 @@ def saturation(by_place: dict[str, Figure], parts: Sequence[Figure], workload: s
         says = f"does not fill the device by itself: dividing it does {times(ends)} the work{counted}"
         return Verdict("saturation", workload, False, says, ends)
     ends = max((gain.within(LEVEL if more is False else level) for gain in gains), key=_at_most)
+    if more is False and unknown:
+        failed = f"{', '.join(unknown)} failed, and what else was tried does {times(ends)} the work at most"
+        says = f"whether it fills the device by itself cannot be told: {failed}{counted}"
+        return Verdict("saturation", workload, None, says, ends)
     if more is False:
-        says = f"fills the device by itself: no division of it does more than {times(ends)} the work{counted}"
+        says = f"fills the device by itself: no division that was tried does more than {times(ends)} the work{counted}"
         return Verdict("saturation", workload, True, says, ends)
     says = f"whether it fills the device by itself cannot be told yet: dividing it does {times(ends)} the work{counted}"
     return Verdict("saturation", workload, None, says, ends)
@@ -145,7 +152,9 @@ def interference(
     return Verdict("interference", figure.seat.workload, holds, says, ends)
 
 
-def host_bound(by_place: dict[str, Figure], workload: str, model: GpuModel) -> Verdict | None:
+def host_bound(
+    by_place: dict[str, Figure], workload: str, model: GpuModel, host_cpus: int | None = None
+) -> Verdict | None:
     """Would a larger slice help, and if not, is the CPU what it waits for?"""
     base = whole(by_place, model)
     cut = [f for f in by_place.values() if f.way is Way.CUT and f.step is not None and part_of(f, model) < 1]
@@ -159,17 +168,23 @@ def host_bound(by_place: dict[str, Figure], workload: str, model: GpuModel) -> V
         return Verdict("host", workload, None, f"cannot be told yet: {span}", slower)
     if more:
         return Verdict("host", workload, False, f"a larger slice helps: {span}", slower)
-    holds, why = _what_limits(base)
+    holds, why = _what_limits(base, host_cpus)
     return Verdict("host", workload, holds, f"{why}, a larger slice will not help: {span}", slower)
 
 
-def _what_limits(base: Figure) -> tuple[bool | None, str]:
-    """By the CPU time of a step; CPUs, seconds a second, times the step's time is that."""
+def _what_limits(base: Figure, host_cpus: int | None) -> tuple[bool | None, str]:
+    """By the CPU time of a step; CPUs, seconds a second, times the step's time is that. It is of all threads: of
+    several that are busy nobody knows whether one is waited for, unless they have all CPUs there are."""
     if base.host_cpus is None or base.step_ms is None:
         return None, "the device is not the limit (the CPU's time was not measured, so what is cannot be told)"
     spent = f"{base.host_cpus * base.step_ms.value:.3g} ms of CPU time in a step of {base.step_ms.value:.3g} ms"
-    if base.host_cpus >= BUSY_CPUS:
-        return True, f"the CPU is the limit ({spent})"
+    if host_cpus is not None and base.host_cpus >= CROWDED * host_cpus:
+        return True, f"the CPU is the limit: it uses {base.host_cpus:.3g} of the host's {host_cpus} CPUs ({spent})"
+    if BUSY_CPUS <= base.host_cpus <= ONE_CPU:
+        return True, f"a step spends {min(base.host_cpus, 1.0):.0%} of its time on the CPU ({spent})"
+    if base.host_cpus > ONE_CPU:
+        busy = f"it keeps {base.host_cpus:.3g} CPUs busy"
+        return None, f"the device is not the limit, and whether the CPU is cannot be told: {busy} ({spent})"
     if base.host_cpus < IDLE_CPUS:
         return False, f"neither the device nor the CPU is the limit ({spent}: it waits for something else)"
     return None, f"the device is not the limit, and the CPU may be ({spent})"
@@ -202,11 +217,36 @@ def memory(by_place: dict[str, Figure], workload: str, model: GpuModel) -> Verdi
     out = [f for f in by_place.values() if f.out_of_memory]
     if not ran:
         return Verdict("memory", workload, False, "it ran nowhere") if by_place else None
-    least = min(ran, key=lambda figure: (part_of(figure, model), figure.seat.place))
+    always = [f for f in ran if Outcome.OUT_OF_MEMORY not in f.outcomes] or ran
+    least = min(always, key=lambda figure: (part_of(figure, model), figure.seat.place))
     lacks = ", ".join(f.seat.place for f in sorted(out, key=lambda figure: part_of(figure, model)))
     peak = "" if least.mem_peak_mib is None else f" with {least.mem_peak_mib:,.0f} MiB at most"
     says = f"the smallest place on which it ran is {least.seat.place}{peak}"
-    return Verdict("memory", workload, not out, says + (f"; out of memory on {lacks}" if lacks else ""))
+    says += _more_elsewhere(least, [f for f in ran if f is not least], model)
+    some = [f for f in ran if Outcome.OUT_OF_MEMORY in f.outcomes]
+    says += f"; out of memory on {lacks}" if lacks else ""
+    says += "".join(f"; on {f.seat.place} it {f.failures}" for f in some)
+    return Verdict("memory", workload, not out and not some, says)
+
+
+def _more_elsewhere(least: Figure, others: Sequence[Figure], model: GpuModel) -> str:
+    """What it was seen to use where there is more, if that is more than the smallest place has."""
+    room_mib = model.by_name[least.seat.profile].mem_mib if least.seat.profile else inf
+    most = max(others, key=lambda figure: figure.mem_peak_mib or 0.0, default=least)
+    if most.mem_peak_mib is None or most.mem_peak_mib <= room_mib:
+        return ""
+    used = f"up to {most.mem_peak_mib:,.0f} MiB were used on {most.seat.place}"
+    return f"; but {used}, more than the {room_mib:,.0f} MiB that it has: longer runs may need them"
+
+
+def failures(tried: Sequence[Figure], by_place: dict[str, Figure], workload: str) -> Verdict | None:
+    """Where runs were not fine. Not where memory ran out for one alone in every run: that is `memory`'s."""
+    told = []
+    for figure in tried:
+        solo = by_place.get(figure.seat.place)
+        if figure.failures and not (figure.out_of_memory and solo is not None and solo.out_of_memory):
+            told.append(f"{figure.arrangement} {figure.failures}")
+    return Verdict("failures", workload, True, "; ".join(told)) if told else None
 
 
 def one_of(comparisons: int) -> float:

@@ -16,7 +16,7 @@ def steady(steps: int, step_s: float = 0.1, begin_s: float = 0.0) -> list[Heard]
 def rows(*copies: Seen, stopped_s: float = 10.0) -> list[Copy]:
     arrangement = Arrangement(Way.TOGETHER, tuple(Seat("a") for _ in copies))
     within = window_of(copies, stopped_s)
-    return judge(Next(4, arrangement, 1), copies, within, 60.0, [0.0] * len(copies))
+    return judge(Next(4, arrangement, 1), copies, within, stopped_s, 60.0, [0.0] * len(copies))
 
 
 def test_all_is_well() -> None:
@@ -69,6 +69,29 @@ def test_the_first_that_ends_ends_the_window() -> None:
     assert one.said == "it ended after step 40 with exit code 2, its last words: boom"
 
 
+def test_who_steps_no_more_is_not_fine_and_his_neighbour_had_the_device_to_himself() -> None:
+    (row,) = rows(Seen(steady(20)), stopped_s=14.0)
+    assert (row.outcome, row.step_ms) == (Outcome.STALLED, None)
+    assert row.said == "it did no step for the last 12 s of the run, and none before had taken more than 0.1 s"
+    hung, other = rows(Seen(steady(20)), Seen(steady(20, 0.2) + steady(200, 0.05, 4.05)), stopped_s=14.0)
+    assert hung.outcome is Outcome.STALLED
+    assert other.outcome is Outcome.OK
+    assert other.step_ms == pytest.approx(200)
+    assert other.steps == 10
+    hung, other = rows(Seen(steady(20)), Seen(steady(8, 1.7)), stopped_s=14.0)
+    assert other.said == "copy 0 failed beside it (stalled), so there is no time in which all of them were steady"
+
+
+@pytest.mark.parametrize(
+    ("steps", "step_s", "stopped_s"),
+    [(20, 0.1, 3.9), (5, 3.0, 25.0), (1, 0.1, 20.0), (100, 0.1, 13.0)],
+)
+def test_a_silence_may_be_a_long_step(steps: int, step_s: float, stopped_s: float) -> None:
+    """Too short, or no longer than its own, or nothing is known yet, or a small part of the time."""
+    (row,) = rows(Seen(steady(steps, step_s)), stopped_s=stopped_s)
+    assert row.outcome in (Outcome.OK, Outcome.TOO_FEW)
+
+
 def test_who_could_not_be_measured_says_whose_fault_that_was() -> None:
     late, failed = Seen([]), Seen([], ended=Ended(1, 1.0))
     _, row = rows(failed, late)
@@ -76,7 +99,7 @@ def test_who_could_not_be_measured_says_whose_fault_that_was() -> None:
         Outcome.TOO_FEW,
         "copy 0 failed beside it (crashed), so there is no time in which all of them were steady",
     )
-    (row,) = rows(Seen(steady(3)))
+    (row,) = rows(Seen(steady(3)), stopped_s=0.35)
     assert row.outcome is Outcome.TOO_FEW
     assert row.said == "3 steps, of which not 5 while all copies were steady: give it more seconds"
 

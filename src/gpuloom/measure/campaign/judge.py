@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from gpuloom.measure.arrangement import Arrangement
 from gpuloom.measure.campaign.order import Next
 from gpuloom.measure.results import Copy, Outcome
-from gpuloom.measure.steps import LEAST_STEPS, Heard, Stretch, Window, stretch, window
+from gpuloom.measure.steps import LEAST_STEPS, Heard, Stillness, Stretch, Window, still, stretch, window
 
 NO_MEMORY = re.compile(
     r"out[ _]of[ _]memory|OutOfMemory|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
@@ -51,17 +51,32 @@ def is_over(seen: Seen) -> bool:
 
 
 def window_of(copies: Sequence[Seen], stopped_s: float) -> Window | None:
-    """Up to the last report of the first copy that ended by itself, else up to when all were asked to stop."""
-    ends = [seen.heard[-1].at_s for seen in copies if seen.ended is not None and seen.heard]
+    """Up to the last report of the first copy that ended by itself, or did no more, else up to when all were asked to
+    stop: afterwards the others had more room."""
+    over = [seen.ended is not None or stillness(seen, stopped_s) is not None for seen in copies]
+    ends = [seen.heard[-1].at_s for seen, gone in zip(copies, over, strict=True) if gone and seen.heard]
     return window([seen.heard for seen in copies], min([stopped_s, *ends]))
 
 
+def stillness(seen: Seen, stopped_s: float) -> Stillness | None:
+    """Of a copy that was there to the end."""
+    return None if is_over(seen) else still(seen.heard, stopped_s)
+
+
 def judge(
-    chosen: Next, copies: Sequence[Seen], within: Window | None, patience_s: float, late_s: Sequence[float]
+    chosen: Next,
+    copies: Sequence[Seen],
+    within: Window | None,
+    stopped_s: float,
+    patience_s: float,
+    late_s: Sequence[float],
 ) -> list[Copy]:
     """Rows without what counters say. `late_s`: how late each copy's times may be."""
     found = [stretch(seen.heard, within, late) for seen, late in zip(copies, late_s, strict=True)]
-    failed = [_failure(seen, one, patience_s) for seen, one in zip(copies, found, strict=True)]
+    failed = [
+        _failure(seen, one, patience_s) or _stall(stillness(seen, stopped_s))
+        for seen, one in zip(copies, found, strict=True)
+    ]
     first = next((at for at, failure in enumerate(failed) if failure is not None), None)
     rows = []
     for at, (seen, one, failure) in enumerate(zip(copies, found, failed, strict=True)):
@@ -117,6 +132,13 @@ def _failure(seen: Seen, one: Stretch | None, patience_s: float) -> tuple[Outcom
     if not has_stepped(seen) and (seen.waited or ended is not None):
         return Outcome.SILENT, _silence(seen, patience_s)
     return None
+
+
+def _stall(quiet: Stillness | None) -> tuple[Outcome, str] | None:
+    if quiet is None:
+        return None
+    before = f"none before had taken more than {quiet.slowest_s:.3g} s"
+    return Outcome.STALLED, f"it did no step for the last {quiet.silent_s:.3g} s of the run, and {before}"
 
 
 def has_stepped(seen: Seen) -> bool:

@@ -273,7 +273,7 @@ class OneRun:
     def _judged(self, seen: Sequence[Seen], stopped_s: float) -> tuple[Copy, ...]:
         within = window_of(seen, stopped_s)
         late_s = [copy.listener.late_s for copy in self._copies]
-        rows = judge(self._chosen, seen, within, self._bench.bounds.patience_s, late_s)
+        rows = judge(self._chosen, seen, within, stopped_s, self._bench.bounds.patience_s, late_s)
         counted = self._bench.counting.figures(within)
         return tuple(
             replace(row, **copy.watched.figures(within), **counted)
