@@ -51,6 +51,7 @@ def measure_services(device: str, rounds: int, load_s: float, seed: int, kept: P
         profile = read_latency_profile(state / "profile.json")
         work = Path(folder) / "services.yaml"
         load, plans = _planned(profile, state / "profile.json", work)
+        shown = {name: _shown(json.loads(path.read_text())) for name, path in plans.items()}
         setting = Setting(device, rounds, load_s, seed)
         found = [
             _serve(strategy, number, plans[strategy], state / "models", Path(folder), setting)
@@ -63,7 +64,7 @@ def measure_services(device: str, rounds: int, load_s: float, seed: int, kept: P
         "held_out": _held_out(profile),
         "slo_factor": SLO_FACTOR,
         "load_of_the_best_on_a_quarter": load,
-        "plans": {name: _shown(json.loads(path.read_text())) for name, path in plans.items()},
+        "plans": shown,
         "strategies": [_summary(strategy, found) for strategy in STRATEGIES],
         "rounds": found,
     }
@@ -147,7 +148,6 @@ def _shown(plan: Mapping[str, Any]) -> list[dict[str, object]]:
 
 
 def _serve(strategy: str, number: int, plan: Path, models: Path, folder: Path, setting: Setting) -> dict[str, Any]:
-    print(f"services: round {number + 1}, {strategy}", file=sys.stderr, flush=True)
     state = folder / f"serve-{strategy}"
     words = ("serve", "up", plan, "--models", models, "--device", setting.device, "--state", state, "--detach")
     subprocess.run([*GPULOOM, *map(str, words)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -172,6 +172,8 @@ def _serve(strategy: str, number: int, plan: Path, models: Path, folder: Path, s
         for row in told["services"]
     ]
     noise = None if told["noise"] is None else Noise(**told["noise"]).spread_pct
+    seen = ", ".join(f"{row['service']} {row['seen_p99_ms']} of {row['slo_ms']:g} ms" for row in rows)
+    print(f"services: round {number + 1}, {strategy}: {seen}", file=sys.stderr, flush=True)
     return {
         "strategy": strategy,
         "round": number + 1,
