@@ -22,6 +22,7 @@ from gpuloom.cli.decide.simulate import simulate
 from gpuloom.cli.measure import measuring
 from gpuloom.cli.measure.recommend import recommend
 from gpuloom.cli.measure.train_predictor import train_predictor
+from gpuloom.cli.output import harmless
 from gpuloom.cli.threads import one_for_us
 from gpuloom.cli.watch import log
 from gpuloom.cli.watch.doctor import doctor
@@ -91,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(args=arguments)
     except InputError as error:
-        typer.echo(f"gpuloom: {error}", err=True)
+        typer.echo(f"gpuloom: {harmless(str(error))}", err=True)
         sys.exit(2)
     except OSError as error:
         typer.echo(f"gpuloom: {error.filename or 'output'}: {error.strerror or error}", err=True)

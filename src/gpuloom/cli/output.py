@@ -8,6 +8,12 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from io import StringIO
 from math import isfinite
+from typing import Literal
+
+LEAST_TEXT = 12
+"""Letters in a line of a column of texts."""
+BESIDE = 3
+"""Blanks and rules of a column; the table has one more."""
 
 
 class Output(StrEnum):
@@ -16,14 +22,17 @@ class Output(StrEnum):
     csv = "csv"
 
 
-def emit(rows: list[dict[str, object]], output: Output, title: str = "") -> None:
-    """Print rows that share their columns. Unknown values are None: – in a table, null in JSON, empty in CSV."""
+def emit(rows: list[dict[str, object]], output: Output, title: str = "", spare: Sequence[str] = ()) -> None:
+    """Print rows that share their columns. Unknown values are None: – in a table, null in JSON, empty in CSV.
+
+    `spare`: columns that a terminal may lack if it is too narrow, the first of them first.
+    """
     if output is Output.json:
         print_json(rows)
     elif output is Output.csv:
         _write(_csv(rows))
     elif sys.stdout.isatty():
-        _rich_table(rows, title)
+        _rich_table(rows, title, spare)
     else:
         _write(_plain_table(rows, title))
 
@@ -51,6 +60,15 @@ def _write(text: str) -> None:
     sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
 
 
+def harmless(text: str) -> str:
+    """What others have written, for a terminal: control characters are shown, not obeyed."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+
+
 def _columns(rows: list[dict[str, object]]) -> list[str]:
     return list(dict.fromkeys(column for row in rows for column in row))
 
@@ -66,10 +84,10 @@ def _csv(rows: list[dict[str, object]]) -> str:
 def _joined(value: object) -> object:
     """Lists and mappings have no place in one cell: write them as people would."""
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={item}" for key, item in value.items())
+        return harmless(" ".join(f"{key}={item}" for key, item in value.items()))
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return " ".join(map(str, value))
-    return value
+        return harmless(" ".join(map(str, value)))
+    return harmless(value) if isinstance(value, str) else value
 
 
 def _cell(value: object) -> str:
@@ -88,19 +106,44 @@ def _numeric(rows: list[dict[str, object]], column: str) -> bool:
     return all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
 
 
-def _rich_table(rows: list[dict[str, object]], title: str) -> None:
+def _rich_table(rows: list[dict[str, object]], title: str, spare: Sequence[str]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold")
-    for column in _columns(rows):
-        table.add_column(Text(column), justify="right" if _numeric(rows, column) else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell(row.get(column))) for column in _columns(rows)))
     # rich takes any NO_COLOR as set; the convention is: set and not empty.
-    Console(no_color=bool(os.environ.get("NO_COLOR"))).print(table if rows else title or "nothing to show")
+    console = Console(no_color=bool(os.environ.get("NO_COLOR")))
+    columns = _that_fit(rows, spare, console.width)
+    if not columns and rows:
+        _write(_plain_table(rows, title))
+        return
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold")
+    for column in columns:
+        number = _numeric(rows, column)
+        justify: Literal["right", "left"] = "right" if number else "left"
+        table.add_column(Text(column), justify=justify, overflow="fold", no_wrap=number)
+    for row in rows:
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    console.print(table if rows else title or "nothing to show")
+
+
+def _that_fit(rows: list[dict[str, object]], spare: Sequence[str], width: int) -> list[str]:
+    """With numbers in one piece, and texts not in splinters; none if that cannot be."""
+    columns = _columns(rows)
+    least = {column: _least_width(rows, column) for column in columns}
+    out = [column for column in spare if column in columns]
+    while columns and sum(least[column] + BESIDE for column in columns) >= width:
+        if not out:
+            return []
+        columns.remove(out.pop(0))
+    return columns
+
+
+def _least_width(rows: list[dict[str, object]], column: str) -> int:
+    """A column of numbers is not folded, its heading included; of texts so much should be left."""
+    widest = max(len(text) for text in (column, *(_cell(row.get(column)) for row in rows)))
+    return widest if _numeric(rows, column) else min(widest, LEAST_TEXT)
 
 
 def _plain_table(rows: list[dict[str, object]], title: str) -> str:

@@ -1,12 +1,14 @@
 """What a campaign left in its folder, read again: rows, the model of the device, what they were measured on."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from gpuloom.errors import InputError
+from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.model import GpuModel, Profile
 from gpuloom.measure.arrangement import Seat
 from gpuloom.measure.results import Copy
@@ -16,6 +18,15 @@ from gpuloom.work.source import read_text
 CSV, METADATA = "measured.csv", "measured.json"
 OWN_FILES = (CSV, METADATA, "journal.jsonl", "asked.json")
 """That a campaign keeps in its folder."""
+
+
+class Stop(StrEnum):
+    """Why a campaign is over."""
+
+    KNOWN = "all is known"
+    ENOUGH = "as many runs as were wished for are made"
+    BUDGET = "the budget is spent"
+    INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +41,8 @@ class Measured:
     """As the command line named the device; none: a GPU."""
     gpu: int = 0
     """Its number on its host."""
+    notes: tuple[str, ...] = ()
+    """What to bear in mind of all figures, in sentences."""
     places: Mapping[str, tuple[Seat, ...]] = field(default_factory=dict)
     """Of each workload that was not run everywhere: the places in which it could have been run."""
 
@@ -44,6 +57,7 @@ def read_measured(folder: Path) -> Measured:
         model, device = model_from(told["model"]), told["device"]
         facts = (f"{device['product']} ({device['model']})", f"driver {device['driver'] or 'unknown'}")
         devices, gpu = tuple(map(str, told.get("devices") or ())), int(told.get("gpu") or 0)
+        notes = tuple(_notes(told))
         places = places_told(told.get("explored") or {"places": [], "not_run": []})
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
@@ -51,7 +65,15 @@ def read_measured(folder: Path) -> Measured:
         ) from error
     _check(rows, model, folder / CSV)
     cpus = None if devices else told.get("host_cpus")
-    return Measured(tuple(rows), model, facts, cpus if isinstance(cpus, int) else None, devices, gpu, places)
+    return Measured(tuple(rows), model, facts, cpus if isinstance(cpus, int) else None, devices, gpu, notes, places)
+
+
+def _notes(told: Mapping[str, Any]) -> Iterator[str]:
+    if told.get("noise"):
+        yield f"on a CPU device: {Noise(**told['noise'])}"
+    if "stop" in told and told["stop"] not in (Stop.KNOWN, Stop.ENOUGH):
+        why = told["stop"] or "nobody has ended it yet"
+        yield f"not all was measured that was asked for ({why}): the same gpuloom measure goes on"
 
 
 def _check(rows: Sequence[Copy], model: GpuModel, path: Path) -> None:

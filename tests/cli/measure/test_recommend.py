@@ -209,3 +209,34 @@ def test_a_report_goes_over_nothing_of_the_campaign(
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert "would overwrite what is read" in told(capsys, folder, "--report", folder / "." / name, code=2)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("stop", "note"),
+    [
+        ("the budget is spent", "not all was measured that was asked for (the budget is spent)"),
+        (None, "not all was measured that was asked for (nobody has ended it yet)"),
+        ("all is known", None),
+        ("as many runs as were wished for are made", None),
+    ],
+)
+def test_what_to_bear_in_mind(
+    capsys: pytest.CaptureFixture[str], folder: Path, stop: str | None, note: str | None
+) -> None:
+    metadata = folder / "measured.json"
+    noise = {"median_ms": 10.0, "spread_pct": 52.0, "pieces": 100}
+    metadata.write_text(json.dumps(json.loads(metadata.read_text()) | {"noise": noise, "stop": stop}))
+    out = told(capsys, folder, "--report", folder / "page.html")
+    assert "on a CPU device: the same work alone varies by 52.0 %" in out
+    assert "varies by 52.0 %" in (folder / "page.html").read_text()
+    assert ("not all was measured" in out) == (note is not None)
+    assert note is None or note in out
+    assert len(json.loads(told(capsys, folder, "-o", "json"))["notes"]) == 1 + (note is not None)
+
+
+def test_a_strangers_folder_does_nothing_to_a_terminal(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    path = folder / "measured.csv"
+    path.write_text(path.read_text().replace("fills", "fi\x1b[2J\x07lls"))
+    for words in ((), ("-o", "csv"), ("--set", "slow")):
+        assert not set("\x1b\x07") & set(told(capsys, folder, *words))
+    assert not set("\x1b\x07") & set(told(capsys, folder, "--set", "nobody", code=2))

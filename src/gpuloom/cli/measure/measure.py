@@ -92,6 +92,7 @@ SHOWN = (
     *("mem_peak_mib", "power_w", "said"),
 )
 """In the table for people, as far as there is anything; the files and the other outputs have all columns."""
+SPARE = ("power_w", "mem_peak_mib", "steps", "steps_per_s", "run")
 
 
 def measure(
@@ -220,7 +221,7 @@ def _emit(result: "Result", output: Output, state: Path) -> None:
         emit(rows, output)
     else:
         told = [name for name in SHOWN if any(row[name] is not None for row in rows)]
-        emit([{name: row[name] for name in told} for row in rows], output)
+        emit([{name: row[name] for name in told} for row in rows], output, spare=SPARE)
         _say_what_else(result, state)
     for problem in result.not_as_found:
         typer.echo(problem, err=True)

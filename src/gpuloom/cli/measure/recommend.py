@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuloom.cli.output import Output, emit, print_json
+from gpuloom.cli.output import Output, emit, harmless, print_json
 from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def recommend(
     if report is not None:
         from gpuloom.measure.page import measured_page
 
-        text = measured_page(rows, measured.model, measured.facts, measured.host_cpus, measured.places)
+        text = measured_page(
+            rows, measured.model, (*measured.facts, *measured.notes), measured.host_cpus, measured.places
+        )
         report.write_text(text, encoding="utf-8")
     _print(told, chosen, measured, output)
     if chosen is not None and chosen.seating is None:
@@ -141,18 +143,27 @@ def _print(
             name: {"answers": [_row(answer) for answer in answers], "verdicts": [asdict(one) for one in said]}
             for name, (answers, said) in told.items()
         }
-        print_json({"workloads": workloads, "set": None if chosen is None else _set_row(chosen)})
+        print_json(
+            {"workloads": workloads, "set": None if chosen is None else _set_row(chosen), "notes": list(measured.notes)}
+        )
     elif output is Output.csv:
         emit([{"workload": name, **_row(answer)} for name, (answers, _) in told.items() for answer in answers], output)
     else:
         for name, (answers, said) in told.items():
-            typer.echo(name)
+            _say(name)
             for sentence in (*(answer.says for answer in answers), *(f"{one.about}: {one.says}" for one in said)):
-                typer.echo(f"  {sentence}")
+                _say(f"  {sentence}")
         if chosen is not None:
-            typer.echo(f"{', '.join(chosen.workloads)} together\n  {chosen.says}")
+            _say(f"{', '.join(chosen.workloads)} together\n  {chosen.says}")
             for line in _to_carry_out(_layouts(chosen), measured):
-                typer.echo(f"  {line}")
+                _say(f"  {line}")
+        for note in measured.notes:
+            _say(note)
+
+
+def _say(text: str) -> None:
+    """The folder may be a stranger's."""
+    typer.echo(harmless(text))
 
 
 def _to_carry_out(layouts: list[str], measured: "Measured") -> list[str]:

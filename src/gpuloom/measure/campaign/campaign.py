@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 
 from gpuloom.errors import InputError
 from gpuloom.gpus.host.cgroups import Home, NoCgroups
@@ -47,22 +46,13 @@ from gpuloom.measure.campaign.journal import Journal
 from gpuloom.measure.campaign.left import end_what_is_left
 from gpuloom.measure.campaign.order import Ahead, Next, Run, is_affordable, spent_s
 from gpuloom.measure.campaign.run import Bench, OneRun
-from gpuloom.measure.measured import CSV, METADATA, model_as
+from gpuloom.measure.measured import CSV, METADATA, Stop, model_as
 from gpuloom.measure.plan import LeftOut, Plan, Ways, arrangements, place
 from gpuloom.measure.results import Copy
 from gpuloom.measure.table import VERSION, to_csv
 
 JOURNAL = "journal.jsonl"
 STILL_THERE = "gpuloom measure takes only idle devices"
-
-
-class Stop(StrEnum):
-    """Why a campaign is over."""
-
-    KNOWN = "all is known"
-    ENOUGH = "as many runs as were wished for are made"
-    BUDGET = "the budget is spent"
-    INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
