@@ -5,7 +5,8 @@ device, planned by `gpuloom provision` from that profile alone, served by `gpulo
 asked by `gpuloom load` at random times. Beside it stands the plan that ignores interference (strategy alone), from the
 same profile for the same services. Promises and rates follow from what was measured, before anything is served: a p99
 of SLO_FACTOR times a batch of one alone on half of the device; rates in proportion to what each model does at its best
-on a quarter of it, as high as gpuloom's planner can place on one device (in steps of a tenth).
+on a quarter of it, as high as gpuloom's planner can place on one device (in steps of a tenth). Gateway and load
+generator run beside the device, so it has to leave them something: a part of the CPUs, not all of them.
 
 Each round serves both plans, in turns, and asks all services at once. Where a p99 is above its promise, `serve` gives
 the service a larger share; that is part of what is served, and counted.
@@ -80,7 +81,7 @@ def _run(*words: object, codes: Sequence[int] = (0,)) -> Any:
 def _measure(device: str, state: Path) -> dict[str, object]:
     models = [word for name in NAMES for word in ("-m", MODELS / name)]
     body = ("--body", MODELS / "request.json")
-    bounds = ("--seconds", "3s", "--repeat", 2, "--most", 2)
+    bounds = ("--seconds", "2s", "--repeat", 2, "--most", 2)
     told = _run("measure", "service", "--device", device, *models, *body, *bounds, "--state", state, "-o", "json")
     widths = [50 * (one["high_ms"] - one["low_ms"]) / one["latency_ms"] for one in told["points"] if "low_ms" in one]
     return {

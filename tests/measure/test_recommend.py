@@ -115,6 +115,8 @@ def test_one_copy_is_better_than_two_that_are_half_as_fast() -> None:
     assert answer.choice is not None
     assert answer.choice.name == "whole"
     assert answer.ties == ("2 x whole together",)
+    assert "whole, 99.9 steps/s" in answer.says
+    assert "no division that is known does more by 2%" in answer.says
 
 
 SMALL_IS_BEST = {"1g.5gb": 70.0, "2g.10gb": 71.0, "7g.40gb": 70.0}

@@ -89,8 +89,8 @@ def most_work(all_options: Sequence[Option], goal: str = "most work an hour", be
     able = sound(all_options)
     draws = rate_draws(able, belief)
     worth = [option.rate.mean for option in able] if belief is None else _expected(able, draws)
-    best, chosen, ties, chance = _with_ties(able, worth, draws)
-    reason = _lead(able, best, "the work")
+    chosen, ties, chance = _with_ties(able, worth, draws)
+    reason = _lead(able, chosen, "the work")
     sure = chance if any(option.copies > 1 for option in able) else None
     return _answer(
         goal, able[chosen], all_options, "steps/s", lambda o: o.rate, sure, ties, reason, small_is_good=False
@@ -149,11 +149,12 @@ def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str, beli
 
 def mig_mps_or_neither(all_options: Sequence[Option], belief: Belief | None = None) -> Answer:
     """By the most work an hour that each way of keeping copies apart does."""
-    best: dict[str, Option] = {}
+    ready: dict[str, list[Option]] = {}
     for option in sound(all_options):
         word = _way_word(option)
-        if option.fits >= 0.5 and (word not in best or option.rate.mean > best[word].rate.mean):
-            best[word] = option
+        if option.fits >= 0.5 or option.failures:
+            ready.setdefault(word, []).append(option)
+    best = {word: _fewest(known) for word, known in ready.items()}
     answer = most_work(list(best.values()), "MIG, MPS or neither", belief)
     if answer.choice is None:
         return answer
@@ -173,6 +174,13 @@ def mig_mps_or_neither(all_options: Sequence[Option], belief: Belief | None = No
     return replace(answer, sure=None, says=f"{says}{of_these}")
 
 
+def _fewest(known: Sequence[Option]) -> Option:
+    """The one of the fewest copies among those that do the most work."""
+    most = max(option.rate.mean for option in known)
+    close = [option for option in known if option.rate.mean >= most + log(1 - TIE)]
+    return min(close, key=lambda option: (option.copies, option.part))
+
+
 def _way_word(option: Option) -> str:
     """One copy on an instance that is all of the device shares it with nobody."""
     if option.way is Way.CUT and (option.copies > 1 or option.part < 1):
@@ -182,9 +190,9 @@ def _way_word(option: Option) -> str:
 
 def _with_ties(
     all_options: Sequence[Option], worth: Sequence[float], draws: Floats
-) -> tuple[int, int, tuple[str, ...], float]:
-    """The best by its worth (a log); the one of the fewest copies among those as good; their names; the chance that
-    the choice is as good."""
+) -> tuple[int, tuple[str, ...], float]:
+    """The one of the fewest copies among those as good as the best by its worth (a log); their names; the chance that
+    it is as good."""
     best = max(range(len(worth)), key=worth.__getitem__)
     close = [at for at, value in enumerate(worth) if value >= worth[best] + log(1 - TIE)]
     chosen = min(close, key=lambda at: (all_options[at].copies, all_options[at].part))
@@ -193,7 +201,7 @@ def _with_ties(
     ties = tuple(all_options[at].name for at in sorted({*close, *unclear}) if at != chosen)
     runs = np.isfinite(draws[:, chosen])
     sure = float((runs & (draws[:, chosen] >= draws.max(axis=1) + log(1 - TIE))).mean())
-    return best, chosen, ties, sure
+    return chosen, ties, sure
 
 
 def _expected(all_options: Sequence[Option], draws: Floats) -> list[float]:
@@ -204,15 +212,15 @@ def _expected(all_options: Sequence[Option], draws: Floats) -> list[float]:
     return list(np.log(parts))
 
 
-def _lead(all_options: Sequence[Option], best: int, what: str) -> str:
-    """How far the best is ahead of one copy on the largest part."""
+def _lead(all_options: Sequence[Option], chosen: int, what: str) -> str:
+    """How far it is ahead of one copy on the largest part."""
     single = [at for at, option in enumerate(all_options) if option.copies == 1]
     if all(option.copies == 1 for option in all_options):
         return "of one copy: no division of the device is known"
-    if not single or all_options[best].copies == 1:
-        return "no division that is known does more"
+    if not single or all_options[chosen].copies == 1:
+        return f"no division that is known does more by {TIE:.0%}"
     largest = max((all_options[at] for at in single), key=lambda option: option.part)
-    gain = exp(all_options[best].rate.mean - largest.rate.mean)
+    gain = exp(all_options[chosen].rate.mean - largest.rate.mean)
     return f"{gain:.2f}x {what} of one copy on {largest.name}"
 
 

@@ -18,6 +18,8 @@ from gpuloom.measure.results import Copy, Outcome
 LEVEL = 0.95
 """Below which the quantile of a two-sided 90 % interval lies."""
 MOST_FAILURES = 2
+TELLING = 3
+"""Runs of an arrangement whose interval may end it: two may agree by chance, and then look far too well known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def is_settled(runs: Sequence[Run], repeats: Repeats) -> bool:
     ):
         return True
     fine = [run for run in runs if run.fine]
-    if len(fine) < repeats.least:
+    if len(fine) < max(repeats.least, TELLING):
         return len(runs) >= repeats.most
     return len(runs) >= repeats.most or all(
         width is not None and width <= repeats.within_pct for width in half_widths_pct(fine)
@@ -122,7 +124,9 @@ class Ahead:
 
 def ahead(arrangements: Sequence[Arrangement], done: Sequence[Run], repeats: Repeats, budget_s: float | None) -> Ahead:
     wanted = {
-        arrangement: 0 if is_settled(own, repeats) else max(repeats.least - len(own), 1)
+        arrangement: 0
+        if is_settled(own, repeats)
+        else max(min(max(repeats.least, TELLING), repeats.most) - len(own), 1)
         for arrangement, own in _by_arrangement(arrangements, done).items()
     }
     runs = sum(wanted.values())
