@@ -233,10 +233,11 @@ class ServiceRun(OneRun):
             return f"a request cannot be made: {error}: say with --body what it takes"
 
     def _note(self, batches: tuple[int, ...]) -> None:
+        stopped_s = time.monotonic()
         for copy in self._copies:
             if copy.seen.refused is not None:
                 self._look_why(copy)
-        self._asked.append(Asked(batches, tuple(copy.seen for copy in self._copies), time.monotonic()))
+        self._asked.append(Asked(batches, tuple(copy.seen for copy in self._copies), stopped_s))
 
     def _look_why(self, copy: Running) -> None:
         """A server that did not answer may have been killed, or have ended: then that is what went wrong."""
