@@ -46,6 +46,22 @@ code nvmlComputeInstanceDestroy(handle compute);
 code nvmlDeviceGetMigDeviceHandleByIndex(handle device, unsigned index, handle *found);
 code nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle device, handle *parent);
 code nvmlDeviceGetGpuInstanceId(handle device, unsigned *id);
+code nvmlSystemGetNVMLVersion(char *text, unsigned size);
+code nvmlSystemGetProcessName(unsigned pid, char *text, unsigned size);
+code nvmlDeviceGetIndex(handle device, unsigned *index);
+code nvmlDeviceGetPciInfo_v3(handle device, struct pci_info *info);
+code nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, handle *device);
+code nvmlDeviceGetHandleByPciBusId(const char *bus_id, handle *device);
+code nvmlDeviceGetArchitecture(handle device, unsigned *architecture);
+code nvmlDeviceGetCudaComputeCapability(handle device, int *major, int *minor);
+code nvmlDeviceGetMemoryInfo(handle device, struct memory *memory);
+code nvmlDeviceGetMemoryInfo_v2(handle device, struct memory2 *memory);
+code nvmlDeviceGetBAR1MemoryInfo(handle device, struct bar1_memory *memory);
+code nvmlDeviceGetComputeMode(handle device, unsigned *mode);
+code nvmlDeviceSetComputeMode(handle device, unsigned mode);
+code nvmlDeviceSetPersistenceMode(handle device, unsigned mode);
+code nvmlDeviceGetPersistenceMode(handle device, unsigned *mode);
+code nvmlDeviceGetPowerUsage(handle device, unsigned *milliwatts);
 struct event_set;
 code nvmlEventSetCreate(struct event_set **made);
 code nvmlEventSetFree(struct event_set *set);
@@ -58,6 +74,59 @@ code nvmlDeviceGetMemoryErrorCounter(handle, unsigned severity, unsigned since, 
 code nvmlDeviceGetRetiredPagesPendingStatus(handle device, unsigned *pending);
 code nvmlDeviceGetRemappedRows(handle, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed);
 code standinUse(const char *uuid);
+
+/* What monitors and NVIDIA's own tools ask. */
+static void boards(handle gpu, handle other) {
+    struct pci_info place;
+    struct memory plain;
+    struct memory2 memory = {.version = 2u << 24 | sizeof memory};
+    struct bar1_memory bar1;
+    unsigned number = 7, mode = 7;
+    int major = 0, minor = 0;
+    char text[96], tiny[4];
+    handle found = NULL;
+    IS(OK, nvmlSystemGetNVMLVersion(text, sizeof text));
+    IS(INSUFFICIENT_SIZE, nvmlSystemGetNVMLVersion(tiny, sizeof tiny));
+    IS(OK, nvmlSystemGetProcessName((unsigned)getpid(), text, sizeof text));
+    IS(1, strstr(text, "exercise") != NULL);
+    IS(NOT_FOUND, nvmlSystemGetProcessName(~0u, text, sizeof text));
+    IS(OK, nvmlDeviceGetIndex(other, &number));
+    IS(1, (int)number);
+    IS(OK, nvmlDeviceGetPciInfo_v3(other, &place));
+    IS(0x1EB810DE, (int)place.pci_id);
+    static const char *const same[] = {"0000:11:00.0", "00000000:11:00.0", "11:00.0"};
+    for (unsigned i = 0; i < sizeof same / sizeof same[0]; i++) {
+        IS(OK, nvmlDeviceGetHandleByPciBusId_v2(same[i], &found));
+        IS(1, found == other);
+    }
+    IS(OK, nvmlDeviceGetHandleByPciBusId(place.bus_id, &found));
+    IS(NOT_FOUND, nvmlDeviceGetHandleByPciBusId_v2("0000:12:00.0", &found));
+    IS(NOT_FOUND, nvmlDeviceGetHandleByPciBusId_v2("0000:01:00.0", &found));
+    IS(NOT_FOUND, nvmlDeviceGetHandleByPciBusId_v2("0001:11:00.0", &found));
+    IS(INVALID_ARGUMENT, nvmlDeviceGetHandleByPciBusId_v2("nonsense", &found));
+    IS(INVALID_ARGUMENT, nvmlDeviceGetHandleByPciBusId_v2(NULL, &found));
+    IS(OK, nvmlDeviceGetArchitecture(other, &number));
+    IS(6, (int)number);
+    IS(OK, nvmlDeviceGetCudaComputeCapability(gpu, &major, &minor));
+    IS(80, 10 * major + minor);
+    IS(OK, nvmlDeviceGetMemoryInfo(gpu, &plain));
+    IS(OK, nvmlDeviceGetMemoryInfo_v2(gpu, &memory));
+    IS(1, memory.total == plain.total && memory.free == plain.free && memory.used == plain.used && !memory.reserved);
+    memory.version = 1;
+    IS(VERSION_MISMATCH, nvmlDeviceGetMemoryInfo_v2(gpu, &memory));
+    IS(OK, nvmlDeviceGetBAR1MemoryInfo(gpu, &bar1));
+    IS(1, bar1.total == 64ull << 30);
+    IS(INVALID_ARGUMENT, nvmlDeviceSetComputeMode(gpu, 4));
+    IS(NOT_SUPPORTED, nvmlDeviceSetComputeMode(gpu, EXCLUSIVE_THREAD));
+    IS(OK, nvmlDeviceSetComputeMode(gpu, EXCLUSIVE_PROCESS));
+    IS(OK, nvmlDeviceGetComputeMode(gpu, &mode));
+    IS(EXCLUSIVE_PROCESS, (int)mode);
+    IS(OK, nvmlDeviceSetComputeMode(gpu, 0));
+    IS(OK, nvmlDeviceSetPersistenceMode(gpu, 1));
+    IS(OK, nvmlDeviceGetPersistenceMode(gpu, &mode));
+    IS(1, (int)mode);
+    IS(NOT_SUPPORTED, nvmlDeviceGetPowerUsage(gpu, &mode));
+}
 
 static void whole_life(handle gpu) {
     handle half = NULL, small = NULL, work = NULL, device = NULL, list[8], parent = NULL;
@@ -293,12 +362,14 @@ int main(void) {
     handle gpu = NULL, other = NULL;
     unsigned count = 0;
     IS(UNINITIALIZED, nvmlDeviceGetCount_v2(&count));
+    IS(UNINITIALIZED, nvmlDeviceGetPowerUsage(NULL, &count));
     IS(OK, nvmlInit_v2());
     IS(OK, nvmlDeviceGetCount_v2(&count));
     IS(OK, nvmlDeviceGetHandleByIndex_v2(0, &gpu));
     IS(0, strcmp(nvmlErrorString(IN_USE), "In use by another client"));
     IS(OK, nvmlDeviceGetHandleByIndex_v2(1, &other));
     faults(gpu);
+    boards(gpu, other);
     slow_calls(gpu);
     lingering(gpu);
     events(gpu, other);

@@ -1,5 +1,5 @@
 /* A stand-in for NVIDIA's libnvidia-ml.so.1: the functions that gpuloom uses, with the driver's rules, on a world in a
- * file. Names, codes and structures are those of the public interface, as nvidia-ml-py calls it; no code is NVIDIA's.
+ * file; those that others use besides are in nvml_board.c, and the rest, which do nothing, in nvml_names.c. Names, codes and structures are those of the public interface, as nvidia-ml-py calls it; no code is NVIDIA's.
  *
  * GPULOOM_STANDIN_STATE names the world's file. GPULOOM_STANDIN_USER=nobody calls without privileges.
  * GPULOOM_STANDIN_FAULTS=function:n:ERROR,… makes the n-th call of a function since nvmlInit fail.
@@ -183,7 +183,7 @@ int in_use(const struct call *call, unsigned gpu, int gi, int ci) {
     return 0;
 }
 
-static code put_text(char *to, unsigned size, const char *text) {
+code put_text(char *to, unsigned size, const char *text) {
     if (!to) return INVALID_ARGUMENT;
     if (strlen(text) >= size) return INSUFFICIENT_SIZE;
     strcpy(to, text);
@@ -270,20 +270,9 @@ API code nvmlDeviceGetName(handle device, char *text, unsigned size) {
     return leave(&call, put_text(text, size, name));
 }
 
-API code nvmlDeviceGetMemoryInfo(handle device, struct memory *memory) {
-    SEE(call, seen, device, ANY_DEVICE);
-    NEED(call, memory, INVALID_ARGUMENT);
-    memory->total = (unsigned long long)(seen.ci ? seen.profile->mem_mib : seen.model->mem_mib) << 20;
-    memory->free = memory->total;
-    memory->used = 0;
-    return leave(&call, OK);
-}
-
-API code nvmlDeviceGetComputeMode(handle device, unsigned *mode) {
-    SEE(call, seen, device, ANY_DEVICE);
-    NEED(call, mode, INVALID_ARGUMENT);
-    *mode = 0;
-    return leave(&call, OK);
+int runs_on(const struct process *process, const struct seen *seen) {
+    int there = !seen->ci || (process->gi == (int)seen->gi->id && process->ci == (int)seen->ci->id);
+    return process->gpu == (int)seen->number && there && process_lives(process);
 }
 
 /* Processes on this device; on a GPU in MIG mode, those of all its instances. */
@@ -292,12 +281,11 @@ static code list_processes(struct call *call, const struct seen *seen, unsigned 
     if (!count) return INVALID_ARGUMENT;
     for (unsigned p = 0; p < MAX_PROCESSES; p++) {
         const struct process *process = &call->world.processes[p];
-        if (process->gpu != (int)seen->number || !process_lives(process)) continue;
-        if (seen->ci && (process->gi != (int)seen->gi->id || process->ci != (int)seen->ci->id)) continue;
+        if (!runs_on(process, seen)) continue;
         if (found && number < *count) {
             memset(&found[number], 0, sizeof found[number]);
             found[number] = (struct process_info){.pid = (unsigned)process->pid,
-                                                  .used = 1 << 20,
+                                                  .used = PROCESS_BYTES,
                                                   .gi = (unsigned)process->gi,
                                                   .ci = (unsigned)process->ci};
         }

@@ -26,10 +26,29 @@ enum {
     NOTHING = -2,
 };
 
+/* Numbers of events and counters. */
+enum { XID_CRITICAL = 0x8, ALL_OF_THE_GPU = -1 };
+enum { CORRECTED, UNCORRECTED };
+enum { VOLATILE, AGGREGATE };
+enum { DEVICE_MEMORY = 2, SRAM = 7 };
+enum { EXCLUSIVE_THREAD = 1, EXCLUSIVE_PROCESS = 3 };
+
 /* What the caller's structures look like. Handles are numbers: nothing is behind them. */
 typedef void *handle;
 struct memory {
     unsigned long long total, free, used;
+};
+struct memory2 {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+};
+struct bar1_memory {
+    unsigned long long total, free, used;
+};
+struct pci_info {
+    char legacy[16];
+    unsigned domain, bus, device, pci_id, subsystem_id;
+    char bus_id[32];
 };
 struct place {
     unsigned start, size;
@@ -122,12 +141,16 @@ struct compute *compute_with(struct instance *gi, unsigned id);
 code see(struct call *call, handle from, unsigned kinds, struct seen *seen);
 /* The last user of the library has gone, and with him what he waited for. */
 void forget_event_sets(void);
+/* Whether this process is listed as running there: on this MIG device, or anywhere on this GPU. */
+int runs_on(const struct process *process, const struct seen *seen);
+code put_text(char *to, unsigned size, const char *text);
 /* Whether the caller counts as root. */
 int privileged(void);
 /* Whether a process runs there, or did until a moment ago; -1 as gi or ci: whatever it is. */
 int in_use(const struct call *call, unsigned gpu, int gi, int ci);
 
 enum { ANY_DEVICE = 1 << DEVICE | 1 << MIG_DEVICE };
+enum { PROCESS_BYTES = 1 << 20 }; /* that each process is said to use */
 
 /* ENTER, the handle, and the caller's right to ask, in one. */
 #define SEE(call, seen, from, kinds)             \

@@ -7,7 +7,7 @@
 
 /* --- events ---------------------------------------------------------------------------------------------------- */
 
-enum { XID_CRITICAL = 0x8, MAX_EVENT_SETS = 16, LOOK_AGAIN_NS = 5000000, ALL_OF_THE_GPU = -1 };
+enum { MAX_EVENT_SETS = 16, LOOK_AGAIN_NS = 5000000 };
 
 /* What somebody waits for: of each GPU, errors after this serial. Touched only while the world is locked. */
 struct event_set {
@@ -103,8 +103,6 @@ API code nvmlEventSetWait(struct event_set *set, struct event *event, unsigned t
 }
 
 /* --- ECC ------------------------------------------------------------------------------------------------------- */
-
-enum { CORRECTED, UNCORRECTED, VOLATILE = 0, AGGREGATE, DEVICE_MEMORY = 2, SRAM = 7 };
 
 static int has_ecc(const struct seen *seen) { return board_of(seen->model)->repair != NO_ECC; }
 

@@ -38,7 +38,7 @@ struct gpu {
     unsigned mig, mig_pending, resets_itself, lost;
     /* Uncorrected ECC errors since the last reset, and ever; whether broken memory waits for a reset to be set aside. */
     unsigned long long ecc_errors, ecc_errors_ever;
-    unsigned repair_pending;
+    unsigned repair_pending, compute_mode, persistence;
     struct instance instances[MAX_INSTANCES];
 };
 
