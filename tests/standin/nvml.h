@@ -105,6 +105,8 @@ struct instance *instance_with(struct gpu *gpu, unsigned id);
 struct compute *compute_with(struct instance *gi, unsigned id);
 /* Follow a handle of one of these kinds (a bit mask). One to something that is gone is an invalid argument. */
 code see(struct call *call, handle from, unsigned kinds, struct seen *seen);
+/* Whether the driver says what this GPU can be cut into, as it is now. */
+int tells_profiles(const struct seen *seen);
 /* Whether the caller counts as root. */
 int privileged(void);
 /* Whether a process runs there; -1 as gi or ci: whatever it is. */

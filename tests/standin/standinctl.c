@@ -3,9 +3,10 @@
  *   standinctl init MODEL[+mig][+resets] …   new hardware; MIG mode on; mode changes that need no reset by hand
  *   standinctl show                          the whole state as JSON
  *   standinctl use [UUID]                    be a process on a device ($CUDA_VISIBLE_DEVICES) until standard input ends
- *   standinctl reset GPU                     pending MIG mode takes effect, instances are gone
+ *   standinctl reset GPU                     if nobody has the driver open: the pending MIG mode, no instances
  *   standinctl lose|find GPU                 the GPU falls off the bus, or is back, empty
  */
+#include "clients.h"
 #include "world.h"
 
 #include <stdio.h>
@@ -96,6 +97,8 @@ static int change(int file, struct world *world, const char *verb, const char *n
     for (unsigned p = 0; p < MAX_PROCESSES && strcmp(verb, "reset") == 0; p++)
         if (process_lives(&world->processes[p]) && world->processes[p].gpu == (int)g)
             return fail("in use: GPU", number);
+    if (strcmp(verb, "reset") == 0 && other_client()) return fail("held by another client of the driver: GPU", number);
+    if (strcmp(verb, "find") != 0) handles_die((unsigned)g);
     memset(gpu->instances, 0, sizeof gpu->instances);
     gpu->lost = strcmp(verb, "lose") == 0;
     if (strcmp(verb, "reset") == 0) gpu->mig = gpu->mig_pending;
