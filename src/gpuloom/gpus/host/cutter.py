@@ -53,6 +53,8 @@ class CutOutcome:
     """Instances that take up room and cannot be used: neither completing nor destroying them worked."""
     reason: str | None
     """Why the target was not reached; None if it was."""
+    remedy: str | None = None
+    """What somebody has to do before it can be, as an order; None: nothing that is known."""
 
     @property
     def reached(self) -> bool:
@@ -96,7 +98,8 @@ class Cutter:
     def look(self, gpu: int) -> GpuState:
         """The GPU as it is now; StepFailed if the driver does not tell."""
         state = self.driver.look(gpu, self._models.get(gpu))
-        self._models[gpu] = state.model
+        if state.told:
+            self._models[gpu] = state.model
         return state
 
     def found(self, gpu: int) -> Found | None:
@@ -106,7 +109,8 @@ class Cutter:
     def managed(self, gpu: int) -> str | None:
         """Why gpuloom does not manage this GPU and could not take it now; None if it does or could."""
         try:
-            return self._claims.holder(self.driver.uuid(gpu)) or self._not_ours(self.look(gpu))
+            with self.driver.awake():
+                return self._claims.holder(self.driver.uuid(gpu)) or self._not_ours(self.look(gpu))
         except (StepFailed, Refused) as reason:
             return str(reason)
 
@@ -127,8 +131,9 @@ class Cutter:
         self._claims.lock(uuid)
         try:
             # Looked at only now: what is seen while another one is cutting is a mixture.
-            state = self.look(gpu)
-            reason = self._not_ours(state)
+            with self.driver.awake():
+                state = self.look(gpu)
+                reason = self._not_ours(state)
             if reason is not None:
                 raise Refused(reason)
             yield state
@@ -147,7 +152,7 @@ class Cutter:
             self._claims.remember(Found(state.uuid, state.mig, state.occupied))
 
     def _not_ours(self, state: GpuState) -> str | None:
-        if not state.model.mig and not self._whole:
+        if not state.model.mig and state.told and not self._whole:
             return f"{state.product} has no MIG, so it cannot be cut"
         other = self.driver.why_not_ours(state.index)
         if other is not None:
@@ -208,8 +213,10 @@ class Cutter:
         return self._report(state, goal, problem)
 
     def _try(self, state: GpuState, goal: Goal) -> StepFailed | None:
+        """Each time with the driver opened anew: what it was told of a GPU that has been reset since is dead."""
         try:
-            self._reach(state.index, goal)
+            with self.driver.awake():
+                self._reach(state.index, goal)
         except StepFailed as failure:
             return failure
         return None
@@ -232,6 +239,9 @@ class Cutter:
         if (after.layout, after.occupied, after.mig) != (goal.layout, goal.layout, goal.mig):
             shown = ", ".join(map(str, after.layout)) or "no instance"
             raise StepFailed(f"read back: the driver reported success, but the {after.model.noun} shows {shown}")
+        other = self.driver.why_not_ours(state.index)
+        if other is not None:
+            raise StepFailed(f"read back: {other}, so it may not stay as it is")
 
     def _same(self, state: GpuState) -> GpuState:
         after = self.look(state.index)
@@ -255,6 +265,8 @@ class Cutter:
         reason = None if problem is None else str(problem)
         if after is None:
             reason = reason or f"{before.model.noun} {before.index} no longer answers"
+        elif reason is None and (after.layout, after.mig) != (goal.layout, goal.mig):
+            reason = f"it was reached, but somebody has changed the {before.model.noun} since"
         return CutOutcome(
             before.index,
             before.model,
@@ -266,6 +278,7 @@ class Cutter:
             uuids={} if after is None else after.uuids,
             half_made=() if after is None else tuple(sorted(set(after.occupied) - set(after.layout))),
             reason=reason,
+            remedy=None if problem is None else problem.remedy,
         )
 
 
