@@ -122,6 +122,12 @@ def obey(order: dict[str, Any]) -> dict[str, Any]:
         case "visited-apply":  # somebody takes its instances away as soon as it has looked whether they are there
             with Cutter(visited) as hands:
                 return shown(hands.apply(gpu, partial(chosen, order)))
+        case "set-modes":
+            with opened() as nvml:
+                device = nvml.nvmlDeviceGetHandleByIndex(gpu)
+                nvml.nvmlDeviceSetPersistenceMode(device, order["persistence"])
+                nvml.nvmlDeviceSetComputeMode(device, order["compute"])
+            return {}
         case "watch":  # be a client of the driver, and stay one
             held.enter_context(opened())
             return {}
@@ -146,6 +152,8 @@ def main() -> None:
         order = json.loads(line)
         os.environ["GPULOOM_STANDIN_FAULTS"] = order.get("faults", "")
         os.environ["GPULOOM_STANDIN_USER"] = order.get("user", "root")
+        if order["do"] != "calls":
+            ctypes.CDLL("libnvidia-ml.so.1").standinBegin()
         try:
             answer = obey(order)
         except (Refused, NoDriver) as reason:

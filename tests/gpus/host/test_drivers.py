@@ -16,6 +16,17 @@ OLD = "535.183.01"
 """Of the branch that NVIDIA supports for longest, with NVML 12.2."""
 A100 = MODELS["A100-40GB"]
 WITH_MIG = [model for model in MODELS.values() if model.mig]
+MIG_PARTED = """
+version: v1
+mig-configs:
+  filtered:
+    - {device-filter: "0x7FFF10DE", devices: all, mig-enabled: true, mig-devices: {"4g.20gb": 1, "3g.20gb": 1}}
+    - {device-filter: ["0x20B010DE"], devices: all, mig-enabled: true, mig-devices: {"3g.20gb": 2}}
+  others:
+    - {device-filter: "0x20F110DE", devices: all, mig-enabled: true, mig-devices: {"7g.40gb": 1}}
+  unusable:
+    - {devices: all, mig-enabled: true, mig-devices: {"1c.3g.20gb": 2}}
+"""
 HIDES_PLACEMENTS = "nvmlDeviceGetGpuInstancePossiblePlacements_v2:1+:NOT_SUPPORTED"
 
 
@@ -69,6 +80,18 @@ def test_a_board_that_nobody_knows_is_asked_with_mig_on(hardware: Hardware) -> N
     assert hardware.layout() == parse(A100, "3,2,2")
     assert answer(hardware, *words, "none", **old)["reached"]
     assert hardware.show()["mig"] is False
+
+
+def test_a_device_filter_is_about_the_board_that_is_here(hardware: Hardware, tmp_path: Path) -> None:
+    """Which the catalogue need not know: what its driver says is enough."""
+    hardware.install("unknown-mig", "A100-40GB+mig")
+    config = tmp_path / "mig.yaml"
+    config.write_text(MIG_PARTED)
+    words = ("--config", str(config), "--name", "filtered")
+    assert answer(hardware, "layout", "apply", "--gpu", "0", *words)["layout"] == "4g.20gb@0,3g.20gb@4"
+    assert answer(hardware, "layout", "apply", "--gpu", "1", *words)["layout"] == "3g.20gb@0,3g.20gb@4"
+    other = hardware.gpuloom("layout", "apply", "--gpu", "1", *words[:3], "others")
+    assert (other.returncode, "with the PCI id 0x20B010DE:0x000010DE" in other.stderr) == (2, True)
 
 
 def test_nobody_holds_the_driver_between_two_uses(hardware: Hardware) -> None:
