@@ -18,13 +18,12 @@ from itertools import count
 
 from gpuloom.contract.view import JobView, Phase, Report
 from gpuloom.engine.events import (
-    CutFailed,
     Event,
-    GpuCut,
     JobArrived,
     JobCancelled,
     JobCompleted,
     JobCrashed,
+    JobDisplaced,
     JobReported,
     JobStalled,
     JobStarted,
@@ -36,8 +35,9 @@ from gpuloom.engine.memory import recall
 from gpuloom.engine.seen import SeenInRun
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
-from gpuloom.gpus.model import Layout
+from gpuloom.live.blame import Blame, Blamed, Then
 from gpuloom.live.clock import Clock
+from gpuloom.live.cutting import Cutting
 from gpuloom.live.devices import DeviceError, Devices, lives_beside
 from gpuloom.live.elastic.reports import Reports
 from gpuloom.live.elastic.resizing import Resizing
@@ -115,6 +115,7 @@ class LocalBody:
         """How often somebody has asked the runner itself to stop; may be raised by a signal handler."""
         self.closing = False
         self.probing, self.restoring, self.resizing = Probing(self), Restoring(self), Resizing(self)
+        self.cutting, self.blame = Cutting(self), Blame(devices)
         self._reports = Reports(self.timing.elastic_s, clock.pace)
         self._turn: list[Event] = []
         self._out: list[Instruction] = []
@@ -155,6 +156,7 @@ class LocalBody:
             self._posted.popleft()()
         for job in list(self.jobs.values()):
             self._look_at(job)
+        self._look_at_shares()
         self.probing.advance()
         self.resizing.advance()
         for job_id, pending in list(self.pending.items()):
@@ -254,6 +256,10 @@ class LocalBody:
             self._said.add(about)
             self.settings.notice(text)
 
+    def said(self, about: str) -> None:
+        """It is over."""
+        self._said.discard(about)
+
     # ---- instructions ------------------------------------------------------------------------------------------
 
     def _carry_out(self, instruction: Instruction) -> None:
@@ -267,7 +273,7 @@ class LocalBody:
                     self.resizing.begin(instruction.job_id, instruction.grants)
             case Cut():
                 if not self.closing:
-                    self._cut(instruction)
+                    self.cutting.begin(instruction)
             case Probe():
                 self.probing.begin(instruction.gpu, instruction.job_ids)
             case WakeAt():
@@ -302,22 +308,44 @@ class LocalBody:
         try:
             launch, child = self._launch(view, pending)
         except (DeviceError, OSError, ValueError) as error:
-            if isinstance(error, OSError) and (error.errno in NO_ROOM or pending.tries < MOST_TRIES):
-                pending.tries += error.errno not in NO_ROOM  # the host may be itself again in a moment
-                self.pending[job_id] = pending
-                self._try_later(job_id, f"job {job_id} waits: {error}")
-                return
-            self._release_devices()
-            self.post(partial(self._crashed, job_id, f"cannot be launched: {error}"))
+            self._cannot_launch(job_id, pending, error)
             return
         self._said.discard(job_id)
         keeper = ProcessId(child.pid, born_ticks(child.pid) or 0)
         up_by_s = self.now_s() + self.timing.up_s
         self.jobs[job_id] = LiveJob(job_id, pending.grants, launch, keeper, child, up_by_s=up_by_s)
 
+    def _cannot_launch(self, job_id: str, pending: Pending, error: Exception) -> None:
+        """Host and device may be themselves again in a moment. If the device is not, the job has done nothing wrong."""
+        gpus = {grant.gpu for grant in pending.grants}
+        blamed = self.blame.of_device(gpus) if isinstance(error, DeviceError) else None
+        lacks_room = isinstance(error, OSError) and error.errno in NO_ROOM
+        if lacks_room or (blamed is None and pending.tries < MOST_TRIES and not isinstance(error, ValueError)):
+            pending.tries += not lacks_room
+            self.pending[job_id] = pending
+            self._try_later(job_id, f"job {job_id} waits: {error}")
+            return
+        self._release_devices()
+        words = f"cannot be launched: {error}"
+        if blamed is None and isinstance(error, DeviceError):
+            blamed = Blamed(min(gpus), words, Then.IS_CLOSED)
+        self.post(partial(self._crashed, job_id, words) if blamed is None else partial(self._let_down, job_id, blamed))
+
+    def _let_down(self, job_id: str, blamed: Blamed, cause: str | None = None) -> None:
+        """It is not charged; and what is to happen to the device, happens."""
+        view = self.engine.state.jobs.get(job_id)
+        if view is not None and view.phase is not Phase.WAITING and job_id not in self.jobs:
+            noun, host = self.devices.noun, self.devices.hosts[blamed.gpu]
+            self.tell(JobDisplaced(self.now_s(), cause or f"{noun} {host}: {blamed.why}", job_id))
+        if blamed.then is Then.IS_LOST:
+            self.restoring.lost(blamed.gpu, blamed.why)
+        elif blamed.then is Then.IS_CLOSED:
+            self.restoring.closed(blamed.gpu, blamed.why)
+
     def _launch(self, view: JobView, pending: Pending) -> "tuple[Launch, subprocess.Popen[bytes]]":
         own, beside = limits_of(view.job), lives_beside(view.job, pending.grants)
-        place = self.devices.place(pending.grants, own, pending.share_pct, beside=beside)
+        uid = self.launcher.accounts[view.id].uid
+        place = self.devices.place(pending.grants, own, pending.share_pct, beside=beside, uid=uid)
         launch, child = self.launcher.start(view.job, view.starts, place, pending.share_pct)
         if beside:
             with suppress(DeviceError):  # its limits are set; only who uses the devices could not be noted
@@ -346,19 +374,6 @@ class LocalBody:
             job.keeper.signal(signal.SIGTERM)
             job.keeper.signal(signal.SIGCONT)  # one that is stopped hears nothing else
 
-    def _cut(self, cut: Cut) -> None:
-        layout, reason = self.devices.cut(cut.gpu, cut.target)
-        if layout is None:
-            act = partial(self.restoring.lost, cut.gpu, reason or "it does not answer")
-        elif reason is None:
-            act = partial(self._after_cut, GpuCut, "cut", cut.gpu, layout)
-        else:
-            act = partial(self._after_cut, CutFailed, reason, cut.gpu, layout)
-        self.post(act)
-
-    def _after_cut(self, kind: type[GpuCut] | type[CutFailed], cause: str, gpu: int, layout: Layout) -> None:
-        self.tell(kind(self.now_s(), cause, gpu, layout))
-
     # ---- jobs --------------------------------------------------------------------------------------------------
 
     def _look_at(self, job: LiveJob) -> None:
@@ -374,11 +389,19 @@ class LocalBody:
             if self.engine.state.jobs[job.id].phase is Phase.STARTING:
                 self.tell(JobStarted(self.now_s(), "it reports" if progress else "its process is up", job.id))
         if progress is not None:
-            job.hear(progress, self.now_s())
+            if job.hear(progress, self.now_s()):
+                self._has_worked(job)
             self._measure(job, progress)
         self._look_for_a_stall(job)
 
+    def _has_worked(self, job: LiveJob) -> None:
+        self.blame.worked(job.grants)
+        self.restoring.worked(job.grants)
+
     def _kill(self, job: LiveJob) -> None:
+        if not job.killed and job.launch.group is not None:
+            for grant in job.grants:
+                self.devices.before_kill(grant, job.launch.group.processes())
         job.killed = True
         kill(job.launch)
         self._say_if_stubborn(job)
@@ -437,20 +460,43 @@ class LocalBody:
             if not self.resizing.interrupted(job.id):
                 self.start(job.id, job.grants, job.launch.share_pct, needs_room=True)
             return
-        if fate is Fate.COMES_BACK:
+        if fate is Fate.COMES_BACK and job.let_down is None:
             if not self.resizing.interrupted(job.id):
                 self.start(job.id, job.grants, job.next_share_pct)
             return
         if left is None:
             cause = job.launch.trouble() or cause
+        blamed = self._to_blame(job, fate)
         self._release_devices()
+        if blamed is not None:
+            self._let_down(job.id, blamed, f"{cause}; {blamed.why}")
+            return
         match fate:
             case Fate.COMPLETED:
+                self._has_worked(job)
                 self.tell(JobCompleted(self.now_s(), cause, job.id))
             case Fate.STOPPED:
                 self._stopped(job.id, cause)
             case Fate.CRASHED:
                 self._crashed(job.id, cause)
+
+    def _to_blame(self, job: LiveJob, fate: Fate) -> Blamed | None:
+        """The device, if it is to blame that the job has ended. What it did itself it is charged with."""
+        if job.let_down is not None and fate in (Fate.CRASHED, Fate.COMES_BACK):
+            return job.let_down
+        if fate is not Fate.CRASHED or job.oom_kills or job.restarting:
+            return None
+        return self.blame.of_failure(job.id, job.grants)
+
+    def _look_at_shares(self) -> None:
+        """Who shares a device on which nobody can work any more has to be started again."""
+        for device, why in self.devices.broken_shares().items():
+            there = [job for job in self.jobs.values() if any(grant.device == device for grant in job.grants)]
+            for job in there:
+                job.let_down = self.blame.of_sharing(job.grants, why) if job is there[0] else there[0].let_down
+                self.ask_to_leave(job, save=True)
+            self.say(f"share {device}", f"{self.devices.noun} {self.devices.hosts[device[0]]}: {why}")
+            self.devices.stop_sharing(device, broken=True)
 
     def _is_nobodys_fault(self, job: LiveJob, left: Exit | None) -> bool:
         """The machine was restarted, or there was no room on the disk: the job is launched again, when there is."""

@@ -82,7 +82,7 @@ def _look_for_what_is_gone(body: LocalBody, gpu: int) -> None:
     view = body.engine.state.gpus[gpu]
     if gpu in body.engine.state.left:
         return
-    if view.lost:
+    if view.lost and gpu not in body.engine.state.frozen:
         body.post(partial(body.restoring.restore, gpu))
         return
     layout = body.devices.look(gpu)

@@ -1,5 +1,6 @@
 """`gpuloom layout list|plan|apply|export`: what a GPU can be cut into, the steps between cuts, and taking them."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -168,6 +169,7 @@ def apply(
     gpu = gpu or 0
     try:
         with cutter_of(device or ()) as cutter:
+            cutter.notice = partial(typer.echo, err=True)
             state = _state(cutter, gpu)
             choose, mig = _choice(cutter, state, to, config, name, keep_mig)
             choose(state)  # a layout that is written wrongly is no reason to take the GPU

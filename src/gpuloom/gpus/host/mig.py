@@ -8,10 +8,12 @@ when it cannot is for `cutter` to decide, which looks at the hardware again afte
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ctypes import byref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpuloom.gpus.host.driver import GpuState, Part, StepFailed
+from gpuloom.gpus.host.health import Health, kernel_log, read_health
 from gpuloom.gpus.host.mig_read import compute_instances, compute_profiles, look
 from gpuloom.gpus.host.nvml import Code, as_text, opened
 from gpuloom.gpus.host.ownership import other_manager
@@ -38,6 +40,7 @@ class NvmlDriver:
     """This host's GPUs, by NVML's numbers."""
 
     mends_in_place = False
+    lingers = True
 
     def __init__(self, nvml: Any, root: Path) -> None:
         self._nvml, self._root = nvml, root
@@ -53,6 +56,12 @@ class NvmlDriver:
     def look(self, gpu: int, model: GpuModel | None = None) -> GpuState:
         with doing(self._nvml, f"look at GPU {gpu}"):
             return look(self._nvml, gpu, model)
+
+    def health(self, gpu: int) -> Health:
+        with doing(self._nvml, f"look at GPU {gpu}"):
+            handle = self._nvml.nvmlDeviceGetHandleByIndex(gpu)
+            self._nvml.nvmlDeviceGetUUID(handle)  # a handle can be had of one that does not answer
+            return read_health(self._nvml, handle, partial(kernel_log, self._root))
 
     def why_not_ours(self, gpu: int) -> str | None:  # noqa: ARG002 (whoever manages one manages all)
         return other_manager(self._root)
