@@ -74,7 +74,7 @@ def _begin_what_was_not(body: LocalBody, view: JobView) -> None:
     if view.phase is Phase.STOPPING:
         body.tell(JobStopped(body.now_s(), "it had not been launched", view.id))
     elif not body.resizing.interrupted(view.id):
-        body.start(view.id, view.held)
+        body.launching.begin(view.id, view.held)
 
 
 def _look_for_what_is_gone(body: LocalBody, gpu: int) -> None:
