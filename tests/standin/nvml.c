@@ -1,5 +1,5 @@
 /* A stand-in for NVIDIA's libnvidia-ml.so.1: the functions that gpuloom uses, with the driver's rules, on a world in a
- * file. Names, codes and structures are those of the public interface, as nvidia-ml-py calls it; no code is NVIDIA's.
+ * file; those that others use besides are in nvml_board.c, and the rest, which do nothing, in nvml_names.c. Names, codes and structures are those of the public interface, as nvidia-ml-py calls it; no code is NVIDIA's.
  *
  * GPULOOM_STANDIN_STATE names the world's file. GPULOOM_STANDIN_USER=nobody calls without privileges.
  * GPULOOM_STANDIN_FAULTS=function:n:ERROR,… makes the n-th call of a function since nvmlInit fail.
@@ -8,14 +8,20 @@
  *   KILL as the error: the process dies there. NOTHING: the call does nothing and reports success.
  *   A fourth field, late: the call does its work and then fails.
  *   The function "activation" is the moment at which a change of MIG mode would take effect.
+ * GPULOOM_STANDIN_SLOW=function:ms,… makes every call of a function take so long; * as the function: of any.
+ * GPULOOM_STANDIN_LINGER_S=seconds: what a process used stays in use for so long after it has gone, though it is not
+ * listed any more. It counts from the first call, of whichever process, that finds it gone.
  */
+#define _GNU_SOURCE
 #include "nvml.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const struct {
     code value;
@@ -29,7 +35,7 @@ static const struct {
     {NOT_FOUND, "NOT_FOUND", "Not Found"},
     {INSUFFICIENT_SIZE, "INSUFFICIENT_SIZE", "Insufficient Size"},
     {DRIVER_NOT_LOADED, "DRIVER_NOT_LOADED", "Driver Not Loaded"},
-    {10, "TIMEOUT", "Timeout"},
+    {TIMEOUT, "TIMEOUT", "Timeout"},
     {12, "LIBRARY_NOT_FOUND", "NVML Shared Library Not Found"},
     {GPU_IS_LOST, "GPU_IS_LOST", "GPU is lost"},
     {RESET_REQUIRED, "RESET_REQUIRED", "GPU requires reset"},
@@ -86,8 +92,23 @@ static code fault(const char *function, int *late) {
     return found;
 }
 
+/* Before the world is locked: others are not held up by a call that is slow. */
+static void take_time(const char *function) {
+    const char *rest = getenv("GPULOOM_STANDIN_SLOW");
+    char name[64];
+    unsigned ms;
+    for (; rest && sscanf(rest, "%63[^:]:%u", name, &ms) == 2;
+         rest = strchr(rest, ',') ? strchr(rest, ',') + 1 : NULL) {
+        if (strcmp(name, "*") != 0 && strcmp(name, function) != 0) continue;
+        struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
+        while (nanosleep(&left, &left) != 0 && errno == EINTR);
+        return;
+    }
+}
+
 code enter(struct call *call, const char *function) {
     int late = 0;
+    take_time(function);
     call->changed = 0;
     call->late = OK;
     call->file = world_open(&call->world);
@@ -155,14 +176,14 @@ int privileged(void) {
 int in_use(const struct call *call, unsigned gpu, int gi, int ci) {
     for (unsigned p = 0; p < MAX_PROCESSES; p++) {
         const struct process *process = &call->world.processes[p];
-        if (process_lives(process) && process->gpu == (int)gpu && (gi < 0 || process->gi == gi) &&
-            (ci < 0 || process->ci == ci))
+        if (process->gpu == (int)gpu && (gi < 0 || process->gi == gi) && (ci < 0 || process->ci == ci) &&
+            (process_lives(process) || process_lingers(process)))
             return 1;
     }
     return 0;
 }
 
-static code put_text(char *to, unsigned size, const char *text) {
+code put_text(char *to, unsigned size, const char *text) {
     if (!to) return INVALID_ARGUMENT;
     if (strlen(text) >= size) return INSUFFICIENT_SIZE;
     strcpy(to, text);
@@ -188,7 +209,7 @@ API code nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 API code nvmlShutdown(void) {
     if (!opened) return UNINITIALIZED;
-    opened--;
+    if (--opened == 0) forget_event_sets();
     return OK;
 }
 
@@ -249,20 +270,9 @@ API code nvmlDeviceGetName(handle device, char *text, unsigned size) {
     return leave(&call, put_text(text, size, name));
 }
 
-API code nvmlDeviceGetMemoryInfo(handle device, struct memory *memory) {
-    SEE(call, seen, device, ANY_DEVICE);
-    NEED(call, memory, INVALID_ARGUMENT);
-    memory->total = (unsigned long long)(seen.ci ? seen.profile->mem_mib : seen.model->mem_mib) << 20;
-    memory->free = memory->total;
-    memory->used = 0;
-    return leave(&call, OK);
-}
-
-API code nvmlDeviceGetComputeMode(handle device, unsigned *mode) {
-    SEE(call, seen, device, ANY_DEVICE);
-    NEED(call, mode, INVALID_ARGUMENT);
-    *mode = 0;
-    return leave(&call, OK);
+int runs_on(const struct process *process, const struct seen *seen) {
+    int there = !seen->ci || (process->gi == (int)seen->gi->id && process->ci == (int)seen->ci->id);
+    return process->gpu == (int)seen->number && there && process_lives(process);
 }
 
 /* Processes on this device; on a GPU in MIG mode, those of all its instances. */
@@ -271,12 +281,11 @@ static code list_processes(struct call *call, const struct seen *seen, unsigned 
     if (!count) return INVALID_ARGUMENT;
     for (unsigned p = 0; p < MAX_PROCESSES; p++) {
         const struct process *process = &call->world.processes[p];
-        if (process->gpu != (int)seen->number || !process_lives(process)) continue;
-        if (seen->ci && (process->gi != (int)seen->gi->id || process->ci != (int)seen->ci->id)) continue;
+        if (!runs_on(process, seen)) continue;
         if (found && number < *count) {
             memset(&found[number], 0, sizeof found[number]);
             found[number] = (struct process_info){.pid = (unsigned)process->pid,
-                                                  .used = 1 << 20,
+                                                  .used = PROCESS_BYTES,
                                                   .gi = (unsigned)process->gi,
                                                   .ci = (unsigned)process->ci};
         }

@@ -154,6 +154,7 @@ API code nvmlGpuInstanceDestroy(handle instance) {
     SEE(call, seen, instance, 1 << INSTANCE);
     NEED(call, privileged(), NO_PERMISSION);
     for (unsigned i = 0; i < MAX_COMPUTES; i++) NEED(call, !seen.gi->computes[i].used, IN_USE);
+    NEED(call, !in_use(&call, seen.number, (int)seen.gi->id, -1), IN_USE);
     seen.gi->used = 0;
     call.changed = 1;
     return leave(&call, OK);
