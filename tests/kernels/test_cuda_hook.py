@@ -214,7 +214,7 @@ def test_what_the_driver_does_not_have_is_not_found(world: World) -> None:
 
 @pytest.mark.parametrize(("driver", "launches"), [("", [3, 4]), ("eager", [2, 5])])
 def test_what_the_driver_gave_is_what_is_reached(world: World, driver: str, launches: list[int]) -> None:
-    """Asked with the per-thread flag as of CUDA 4.0, NVIDIA's rule gives the plain cuLaunchKernel, since the others came
+    """Asked with the per-thread flag as of CUDA 4.0, NVIDIA's rule gives the plain cuLaunchKernel, since others came
     with 7.0; what a real driver gives is not known here, so both are tried."""
     alone = world.run("loaded", "versions", None, STANDIN_CUDA_IS=driver)
     running = world.start("loaded", "versions", STANDIN_CUDA_IS=driver)

@@ -15,7 +15,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-LIBRARY = ["nvml.c", "nvml_mig.c", "nvml_health.c", "nvml_board.c", "nvml_names.c", "boards.c", "world.c"]
+LIBRARY = [
+    *("nvml.c", "nvml_mig.c", "nvml_health.c", "nvml_board.c", "nvml_modes.c", "nvml_names.c"),
+    *("boards.c", "clients.c", "world.c"),
+]
 SCRIPTS = {
     "mps_control.py": ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server"),
     "mps_daemon.py": (),
@@ -55,7 +58,7 @@ def build() -> Path:
     draft = Path(tempfile.mkdtemp(prefix="gpuloom-standin-draft-"))
     soname = "libnvidia-ml.so.1"
     compile_c(LIBRARY, draft / soname, "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{soname}")
-    compile_c(["standinctl.c", "world.c"], draft / "standinctl")
+    compile_c(["standinctl.c", "clients.c", "world.c"], draft / "standinctl")
     compile_c(["wallclock.c"], draft / WALLCLOCK, "-shared", "-fPIC", "-ldl")
     # Started by this very Python, not through `env`: it is quicker, and the process then has the tool's name.
     for script, names in SCRIPTS.items():

@@ -15,6 +15,8 @@
 #define _GNU_SOURCE
 #include "nvml.h"
 
+#include "clients.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
@@ -155,7 +157,7 @@ code see(struct call *call, handle from, unsigned kinds, struct seen *seen) {
     if (kind > COMPUTE || !(kinds >> kind & 1) || seen->number >= call->world.gpu_count) return INVALID_ARGUMENT;
     seen->gpu = &call->world.gpus[seen->number];
     seen->model = find_model(seen->gpu->model);
-    if (seen->gpu->lost) return GPU_IS_LOST;
+    if (seen->gpu->lost || handles_died(seen->number)) return GPU_IS_LOST;
     if (kind == DEVICE) return OK;
     seen->gi = instance_with(seen->gpu, bits >> 40 & 0xFF);
     seen->profile = seen->gi ? &seen->model->profiles[seen->gi->profile] : NULL;
@@ -197,11 +199,12 @@ API code nvmlInitWithFlags(unsigned flags) {
     if (opened++ == 0) {
         memset(counts, 0, sizeof counts);
         calls = 0;
+        client_opens();
     }
     struct call call;
     code error = enter(&call, "nvmlInitWithFlags");
     if (error == OK) return leave(&call, OK);
-    opened--;
+    if (--opened == 0) client_closes();
     return call.file < 0 ? DRIVER_NOT_LOADED : error;
 }
 
@@ -209,7 +212,10 @@ API code nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 API code nvmlShutdown(void) {
     if (!opened) return UNINITIALIZED;
-    if (--opened == 0) forget_event_sets();
+    if (--opened == 0) {
+        forget_event_sets();
+        client_closes();
+    }
     return OK;
 }
 
@@ -217,11 +223,6 @@ API const char *nvmlErrorString(code error) {
     for (unsigned i = 0; i < ERROR_COUNT; i++)
         if (ERRORS[i].value == error) return ERRORS[i].text;
     return "unknown error";
-}
-
-API code nvmlSystemGetDriverVersion(char *text, unsigned size) {
-    ENTER(call);
-    return leave(&call, put_text(text, size, "580.65.06"));
 }
 
 API code nvmlSystemGetCudaDriverVersion_v2(int *version) {
@@ -336,6 +337,8 @@ API code nvmlDeviceSetMigMode(handle device, unsigned mode, code *activation) {
             *activation = IN_USE;
         else if (!seen.gpu->resets_itself)
             *activation = RESET_REQUIRED;
+        else if (!seen.model->resets_itself && other_client())
+            *activation = IN_USE; /* it would reset itself, which nobody can while another has it open */
         else
             seen.gpu->mig = mode;
     }

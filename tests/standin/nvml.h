@@ -144,6 +144,10 @@ void forget_event_sets(void);
 /* Whether this process is listed as running there: on this MIG device, or anywhere on this GPU. */
 int runs_on(const struct process *process, const struct seen *seen);
 code put_text(char *to, unsigned size, const char *text);
+/* Whether the driver says what this GPU can be cut into, as it is now. */
+int tells_profiles(const struct seen *seen);
+/* What GPULOOM_STANDIN_MODES says of this setting of all GPUs; else what it is. */
+unsigned mode_named(const char *name, unsigned usual);
 /* Whether the caller counts as root. */
 int privileged(void);
 /* Whether a process runs there, or did until a moment ago; -1 as gi or ci: whatever it is. */

@@ -25,6 +25,7 @@ static code describe(const struct model *model, unsigned number, const struct pr
 API code nvmlDeviceGetGpuInstanceProfileInfo(handle device, unsigned number, struct instance_profile *info) {
     SEE(call, seen, device, 1 << DEVICE);
     NEED(call, info, INVALID_ARGUMENT);
+    NEED(call, tells_profiles(&seen), NOT_SUPPORTED);
     const struct profile *profile = NULL;
     code error = describe(seen.model, number, &profile);
     NEED(call, error == OK, error);
@@ -41,6 +42,7 @@ API code nvmlDeviceGetGpuInstanceProfileInfoV(handle device, unsigned number, st
     SEE(call, seen, device, 1 << DEVICE);
     NEED(call, info, INVALID_ARGUMENT);
     NEED(call, info->version == (2u << 24 | sizeof *info), VERSION_MISMATCH);
+    NEED(call, tells_profiles(&seen), NOT_SUPPORTED);
     const struct profile *profile = NULL;
     code error = describe(seen.model, number, &profile);
     NEED(call, error == OK, error);
@@ -61,7 +63,7 @@ API code nvmlDeviceGetGpuInstancePossiblePlacements_v2(handle device, unsigned i
     SEE(call, seen, device, 1 << DEVICE);
     const struct profile *profile = profile_with(seen.model, id);
     NEED(call, count, INVALID_ARGUMENT);
-    NEED(call, profile, NOT_SUPPORTED);
+    NEED(call, profile && tells_profiles(&seen), NOT_SUPPORTED);
     NEED(call, privileged(), NO_PERMISSION);
     NEED(call, !places || *count >= profile->places, INSUFFICIENT_SIZE);
     for (unsigned i = 0; places && i < profile->places; i++)

@@ -93,6 +93,8 @@ def uuids_of(cutter: Cutter, hosts: Sequence[int]) -> tuple[str, ...]:
 
 
 class Devices(ABC):
+    switched_early = False
+    """Whether a device that is to be cut is made one that can be before anything runs: that may not work."""
     most_of_a_job: int | None = None
     """So many a job that is not elastic can have at once; None: as many as it likes."""
 
@@ -134,10 +136,23 @@ class Devices(ABC):
             return str(reason)
         return what_is_new(self._health.get(gpu, Health()), now)
 
-    def clear(self, gpu: int) -> str | None:
-        """Make a device uncut; why it cannot be, if so. Its MIG mode stays until somebody needs it changed."""
+    def clear(self, gpu: int, to_cut: bool = False) -> str | None:
+        """Make a device uncut; why it cannot be, if so. Its MIG mode stays until somebody needs it changed.
+
+        `to_cut`: it is of no use unless it can be cut then. Whether that takes a reset the driver tells only when it is
+        tried.
+        """
+        host = self.hosts[gpu]
         try:
-            return self._apply(gpu, ()).reason
+            state = self.cutter.look(host)
+            early = to_cut and self.switched_early and (state.model.mig or not state.told)
+            cut = self.cutter.apply(host, (), keep_mig=state.mig or early, patience_s=0)
+            if cut.remedy is not None and not state.mig:
+                return (
+                    "MIG is off, and to switch it on takes a reset, which a run does not wait for. It is left as"
+                    f" it was found: run `nvidia-smi -i {host} -mig 1`, then {cut.remedy}, then start this again"
+                )
+            return cut.reason
         except (Refused, StepFailed) as reason:
             return str(reason)
 

@@ -14,6 +14,8 @@ from gpuloom.live.users import Account, why_not_shared
 
 
 class GpuDevices(Devices):
+    switched_early = True
+
     def __init__(self, cutter: Cutter, hosts: Sequence[int], mps_dir: Path, mps_timeout_s: float = 5.0) -> None:
         super().__init__(cutter, hosts)
         self.mps_dir, self.mps_timeout_s = mps_dir, mps_timeout_s

@@ -230,7 +230,8 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
     _check_limits(wish.jobs, launcher)
     for gpu in cluster.gpus:
         users = devices.users(gpu.index)  # it may be ours since a run that was killed, whose jobs go on
-        reason = devices.clear(gpu.index) if users is None else f"it is in use by {users}; {STILL_THERE}"
+        to_cut = getattr(policy, "cuts", False)
+        reason = devices.clear(gpu.index, to_cut) if users is None else f"it is in use by {users}; {STILL_THERE}"
         if reason is not None:
             raise Refused(f"{devices.noun} {devices.hosts[gpu.index]}: {reason}")
     noise = devices.noise()  # before the clock starts

@@ -14,16 +14,16 @@ def doctor(
     device: Devices = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.table,
 ) -> None:
-    """Check this host: driver, GPUs, MIG mode, permissions, MPS, DCGM; and say which limits are enforced here.
+    """Check this host: driver, GPUs, their modes and holders, other managers, permissions, disk, MPS, cgroups, DCGM.
 
     \b
     gpuloom doctor
     gpuloom doctor --output json
     gpuloom doctor --device cpu           this machine's CPU time as a device, and how steady it is
 
-    Nothing is changed. With --device the same work is run again and again, for some seconds. Exit code 1 means that
-    gpuloom can neither cut nor share a GPU (or such a device) of this host; everything that works on emulated GPUs
-    (plan, simulate, compare) works all the same.
+    And say which limits are enforced here. Nothing is changed. With --device the same work is run again and again, for
+    some seconds. Exit code 1 means that to cut a GPU (or such a device) of this host would fail; everything that works
+    on emulated GPUs (plan, simulate, compare) works all the same.
     """
     from gpuloom.gpus.host.cpu_doctor import examine_cpu
     from gpuloom.gpus.host.doctor import examine
@@ -38,7 +38,7 @@ def doctor(
         if output is Output.table:
             typer.echo()
             emit(host.sharing, output, "what a share means on this host")
-    if not (host.can_cut or host.can_share):
+    if not host.can_cut:
         raise typer.Exit(1)
 
 

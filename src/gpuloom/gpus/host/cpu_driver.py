@@ -8,7 +8,7 @@ was made, so another gpuloom finds it, by the record in the state folder that is
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -84,6 +84,9 @@ class CpuDriver:
         return replace(device, cpus=told.cpus, model=cpu_model(told.cpus, told.mem_mib))
 
     # ---- looking -----------------------------------------------------------------------------------------------
+
+    def awake(self) -> AbstractContextManager[object]:
+        return nullcontext()  # the kernel always is
 
     def count(self) -> int:
         return len(self.devices)

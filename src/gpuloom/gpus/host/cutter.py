@@ -59,6 +59,8 @@ class CutOutcome:
     """Why the target was not reached; None if it was."""
     in_use: bool = False
     """That is because the driver says that it is in use: it does so for a while after a process has gone."""
+    remedy: str | None = None
+    """What somebody has to do before it can be, as an order; None: nothing that is known."""
 
     @property
     def reached(self) -> bool:
@@ -104,7 +106,8 @@ class Cutter:
     def look(self, gpu: int) -> GpuState:
         """The GPU as it is now; StepFailed if the driver does not tell."""
         state = self.driver.look(gpu, self._models.get(gpu))
-        self._models[gpu] = state.model
+        if state.told:
+            self._models[gpu] = state.model
         return state
 
     def found(self, gpu: int) -> Found | None:
@@ -114,7 +117,8 @@ class Cutter:
     def managed(self, gpu: int) -> str | None:
         """Why gpuloom does not manage this GPU and could not take it now; None if it does or could."""
         try:
-            return self._claims.holder(self.driver.uuid(gpu)) or self._not_ours(self.look(gpu))
+            with self.driver.awake():
+                return self._claims.holder(self.driver.uuid(gpu)) or self._not_ours(self.look(gpu))
         except (StepFailed, Refused) as reason:
             return str(reason)
 
@@ -135,8 +139,9 @@ class Cutter:
         self._claims.lock(uuid)
         try:
             # Looked at only now: what is seen while another one is cutting is a mixture.
-            state = self.look(gpu)
-            reason = self._not_ours(state)
+            with self.driver.awake():
+                state = self.look(gpu)
+                reason = self._not_ours(state)
             if reason is not None:
                 raise Refused(reason)
             yield state
@@ -155,7 +160,7 @@ class Cutter:
             self._claims.remember(Found(state.uuid, state.mig, state.occupied))
 
     def _not_ours(self, state: GpuState) -> str | None:
-        if not state.model.mig and not self._whole:
+        if not state.model.mig and state.told and not self._whole:
             return f"{state.product} has no MIG, so it cannot be cut"
         other = self.driver.why_not_ours(state.index)
         if other is not None:
@@ -236,8 +241,10 @@ class Cutter:
         return problem
 
     def _try(self, state: GpuState, goal: Goal) -> StepFailed | None:
+        """Each time with the driver opened anew: what it was told of a GPU that has been reset since is dead."""
         try:
-            self._reach(state.index, goal)
+            with self.driver.awake():
+                self._reach(state.index, goal)
         except StepFailed as failure:
             return failure
         return None
@@ -260,6 +267,9 @@ class Cutter:
         if (after.layout, after.occupied, after.mig) != (goal.layout, goal.layout, goal.mig):
             shown = ", ".join(map(str, after.layout)) or "no instance"
             raise StepFailed(f"read back: the driver reported success, but the {after.model.noun} shows {shown}")
+        other = self.driver.why_not_ours(state.index)
+        if other is not None:
+            raise StepFailed(f"read back: {other}, so it may not stay as it is")
 
     def _same(self, state: GpuState) -> GpuState:
         after = self.look(state.index)
@@ -283,6 +293,8 @@ class Cutter:
         reason = None if problem is None else str(problem)
         if after is None:
             reason = reason or f"{before.model.noun} {before.index} no longer answers"
+        elif reason is None and (after.layout, after.mig) != (goal.layout, goal.mig):
+            reason = f"it was reached, but somebody has changed the {before.model.noun} since"
         return CutOutcome(
             before.index,
             before.model,
@@ -295,6 +307,7 @@ class Cutter:
             half_made=() if after is None else tuple(sorted(set(after.occupied) - set(after.layout))),
             reason=reason,
             in_use=self.driver.lingers and _is_in_use(problem),
+            remedy=None if problem is None else problem.remedy,
         )
 
 

@@ -17,9 +17,11 @@ from gpuloom.gpus.model import GpuModel, Instance, Layout
 class StepFailed(Exception):  # noqa: N818 (a cut that fails is an answer, not a fault of the program)
     """One change did not happen; the text says which and why."""
 
-    def __init__(self, reason: str, code: int | None = None) -> None:
+    def __init__(self, reason: str, code: int | None = None, remedy: str | None = None) -> None:
         super().__init__(reason)
         self.code = code
+        self.remedy = remedy
+        """What somebody has to do before it can work, as an order; None: nothing that is known."""
 
     @property
     def worth_repeating(self) -> bool:
@@ -60,6 +62,11 @@ class GpuState:
     parts: tuple[Part, ...]
     """In order of start."""
     processes: tuple[Process, ...]
+    told: bool = True
+    """Whether `model` is the driver's own word. Before NVML 12.4 it gives that only while MIG is on: until then it is
+    the catalogue's, or without profiles if that does not know the board."""
+    board: str | None = None
+    """The PCI ids of its board and subsystem, as mig-parted writes them; None if there are none, or not told."""
 
     @property
     def layout(self) -> Layout:
@@ -95,6 +102,9 @@ class Driver(Protocol):
     @property
     def lingers(self) -> bool:
         """Whether it says "in use" for a while after whoever used it has gone."""
+
+    def awake(self) -> AbstractContextManager[object]:
+        """For several questions and changes in a row; alone, each holds the devices only while it is answered."""
 
     def count(self) -> int: ...
     def uuid(self, gpu: int) -> str: ...
