@@ -16,15 +16,8 @@ HERE = Path(__file__).parent
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 LIBRARY = [
-    "nvml.c",
-    "nvml_mig.c",
-    "nvml_modes.c",
-    "nvml_health.c",
-    "nvml_board.c",
-    "nvml_names.c",
-    "boards.c",
-    "clients.c",
-    "world.c",
+    *("nvml.c", "nvml_mig.c", "nvml_health.c", "nvml_board.c", "nvml_modes.c", "nvml_names.c"),
+    *("boards.c", "clients.c", "world.c"),
 ]
 SCRIPTS = {
     "mps_control.py": ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server"),

@@ -208,9 +208,10 @@ API code nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 API code nvmlShutdown(void) {
     if (!opened) return UNINITIALIZED;
-    if (--opened > 0) return OK;
-    client_closes();
-    forget_event_sets();
+    if (--opened == 0) {
+        forget_event_sets();
+        client_closes();
+    }
     return OK;
 }
 

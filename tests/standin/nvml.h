@@ -139,14 +139,16 @@ struct instance *instance_with(struct gpu *gpu, unsigned id);
 struct compute *compute_with(struct instance *gi, unsigned id);
 /* Follow a handle of one of these kinds (a bit mask). One to something that is gone is an invalid argument. */
 code see(struct call *call, handle from, unsigned kinds, struct seen *seen);
-const char *driver_version(void);
-/* Whether the driver says what this GPU can be cut into, as it is now. */
-int tells_profiles(const struct seen *seen);
 /* The last user of the library has gone, and with him what he waited for. */
 void forget_event_sets(void);
 /* Whether this process is listed as running there: on this MIG device, or anywhere on this GPU. */
 int runs_on(const struct process *process, const struct seen *seen);
 code put_text(char *to, unsigned size, const char *text);
+const char *driver_version(void);
+/* Whether the driver says what this GPU can be cut into, as it is now. */
+int tells_profiles(const struct seen *seen);
+/* What GPULOOM_STANDIN_MODES says of this setting of all GPUs; else what it is. */
+unsigned mode_named(const char *name, unsigned usual);
 /* Whether the caller counts as root. */
 int privileged(void);
 /* Whether a process runs there, or did until a moment ago; -1 as gi or ci: whatever it is. */

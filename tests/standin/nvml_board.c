@@ -132,7 +132,7 @@ API code nvmlDeviceGetBAR1MemoryInfo(handle device, struct bar1_memory *memory) 
 API code nvmlDeviceGetComputeMode(handle device, unsigned *mode) {
     SEE(call, seen, device, ANY_DEVICE);
     NEED(call, mode, INVALID_ARGUMENT);
-    *mode = seen.gpu->compute_mode;
+    *mode = mode_named("compute", seen.gpu->compute_mode);
     return leave(&call, OK);
 }
 
@@ -149,7 +149,7 @@ API code nvmlDeviceSetComputeMode(handle device, unsigned mode) {
 API code nvmlDeviceGetPersistenceMode(handle device, unsigned *mode) {
     SEE(call, seen, device, 1 << DEVICE);
     NEED(call, mode, INVALID_ARGUMENT);
-    *mode = seen.gpu->persistence;
+    *mode = mode_named("persistence", seen.gpu->persistence);
     return leave(&call, OK);
 }
 

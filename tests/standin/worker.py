@@ -84,15 +84,15 @@ def create_each(gpu: int, instances: list[tuple[int, int, int]]) -> list[bool]:
 
 
 def obey(order: dict[str, Any]) -> dict[str, Any]:
-    gpu = order.get("gpu", 0)
+    gpu, patience_s = order.get("gpu", 0), order.get("patience_s", 0.0)
     match order["do"]:
         case "apply":
             target = tuple(sorted(Instance(start, profile) for start, profile in order["target"]))
             with cutter(order) as hands:
-                return shown(hands.apply(gpu, target, keep_mig=order.get("keep_mig", False)))
+                return shown(hands.apply(gpu, target, keep_mig=order.get("keep_mig", False), patience_s=patience_s))
         case "leave":
             with cutter(order) as hands:
-                return shown(hands.leave(gpu))
+                return shown(hands.leave(gpu, patience_s))
         case "look":
             with cutter(order) as hands:
                 state = hands.look(gpu)
@@ -122,12 +122,6 @@ def obey(order: dict[str, Any]) -> dict[str, Any]:
         case "visited-apply":  # somebody takes its instances away as soon as it has looked whether they are there
             with Cutter(visited) as hands:
                 return shown(hands.apply(gpu, partial(chosen, order)))
-        case "set-modes":
-            with opened() as nvml:
-                device = nvml.nvmlDeviceGetHandleByIndex(gpu)
-                nvml.nvmlDeviceSetPersistenceMode(device, order["persistence"])
-                nvml.nvmlDeviceSetComputeMode(device, order["compute"])
-            return {}
         case "watch":  # be a client of the driver, and stay one
             held.enter_context(opened())
             return {}

@@ -141,7 +141,7 @@ def test_it_exits_with_1_where_cutting_would_fail(hardware: Hardware, tmp_path: 
     assert (code, checks(answer)["state folder"][0]) == (1, "no")
     code, answer = diagnose(hardware, GPULOOM_OVERRIDE="nobody")
     assert (code, checks(answer)["other managers"][0]) == (1, "no")
-    code, answer = diagnose(hardware, GPULOOM_STANDIN_VIRTUAL="2")
+    code, answer = diagnose(hardware, GPULOOM_STANDIN_MODES="virtual=2")
     assert (code, checks(answer)["GPU 0 modes"][0]) == (1, "no")
     assert "only the host can cut that" in checks(answer)["GPU 0"][1]
 
@@ -151,15 +151,11 @@ def test_modes_that_others_have_set(hardware: Hardware) -> None:
     usual = checks(diagnose(hardware)[1])["GPU 0 modes"]
     assert usual[0] == "ok"
     assert "compute mode default; persistence mode off" in usual[1]
-    worker = hardware.worker()
-    worker.ask("set-modes", persistence=1, compute=3)
-    exclusive = checks(diagnose(hardware)[1])["GPU 0 modes"]
+    exclusive = checks(diagnose(hardware, GPULOOM_STANDIN_MODES="persistence=1,compute=3")[1])["GPU 0 modes"]
     assert exclusive[0] == "-"
     assert "one process at a time" in exclusive[1]
     assert "persistence mode on" in exclusive[1]
-    worker.ask("set-modes", persistence=0, compute=2)
-    worker.close()
-    prohibited = checks(diagnose(hardware, GPULOOM_STANDIN_VIRTUAL="1")[1])["GPU 0 modes"]
+    prohibited = checks(diagnose(hardware, GPULOOM_STANDIN_MODES="compute=2,virtual=1")[1])["GPU 0 modes"]
     assert prohibited[0] == "no"
     assert "`nvidia-smi -i 0 -c 0`" in prohibited[1]
     assert "a reset takes a restart of the machine" in prohibited[1]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -170,6 +171,7 @@ def apply(
     gpu = gpu or 0
     try:
         with cutter_of(device or ()) as cutter:
+            cutter.notice = partial(typer.echo, err=True)
             state = _state(cutter, gpu)
             with _with_profiles(cutter, state, _wants_instances(state, to, config, name), dry_run) as state:
                 choose, mig = _choice(cutter, state, to, config, name, keep_mig)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from gpuloom.gpus.host.health import Health
 from gpuloom.gpus.host.nvml import Code
 from gpuloom.gpus.model import GpuModel, Instance, Layout
 
@@ -98,6 +99,10 @@ class Driver(Protocol):
     def mends_in_place(self) -> bool:
         """Whether `mend` disturbs nobody who works on the instance."""
 
+    @property
+    def lingers(self) -> bool:
+        """Whether it says "in use" for a while after whoever used it has gone."""
+
     def awake(self) -> AbstractContextManager[object]:
         """For several questions and changes in a row; alone, each holds the devices only while it is answered."""
 
@@ -105,6 +110,9 @@ class Driver(Protocol):
     def uuid(self, gpu: int) -> str: ...
     def look(self, gpu: int, model: GpuModel | None = None) -> GpuState:
         """As it is now. `model` saves asking again what it can be cut into: that does not change."""
+
+    def health(self, gpu: int) -> Health:
+        """What it says of itself; StepFailed if it does not answer."""
 
     def why_not_ours(self, gpu: int) -> str | None:
         """Who else has it, in a sentence; None if nobody has."""

@@ -8,6 +8,7 @@ when it cannot is for `cutter` to decide, which looks at the hardware again afte
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ctypes import byref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gpuloom.gpus.host.around.holders import holders, others, way_to_reset
 from gpuloom.gpus.host.around.managers import other_manager
 from gpuloom.gpus.host.around.modes import Virtual, modes_of
 from gpuloom.gpus.host.driver import GpuState, Part, StepFailed
+from gpuloom.gpus.host.health import Health, kernel_log, read_health
 from gpuloom.gpus.host.mig_read import compute_instances, compute_profiles, look
 from gpuloom.gpus.host.nvml import Code, NoDriver, as_text, opened
 from gpuloom.gpus.model import GpuModel, Instance, Profile
@@ -45,6 +47,7 @@ class NvmlDriver:
     """
 
     mends_in_place = False
+    lingers = True
 
     def __init__(self, nvml: Any, root: Path) -> None:
         self._nvml, self._root = nvml, root
@@ -78,6 +81,12 @@ class NvmlDriver:
     def look(self, gpu: int, model: GpuModel | None = None) -> GpuState:
         with self._doing(f"look at GPU {gpu}") as nvml:
             return look(nvml, gpu, model)
+
+    def health(self, gpu: int) -> Health:
+        with self._doing(f"look at GPU {gpu}") as nvml:
+            handle = nvml.nvmlDeviceGetHandleByIndex(gpu)
+            nvml.nvmlDeviceGetUUID(handle)  # a handle can be had of one that does not answer
+            return read_health(nvml, handle, partial(kernel_log, self._root))
 
     def why_not_ours(self, gpu: int) -> str | None:
         manager = other_manager(self._root)  # whoever manages one manages all
