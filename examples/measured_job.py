@@ -21,6 +21,8 @@ from gpuloom.work.measured.figures import WHOLE, load_figures
 
 SLICES = 7
 LOOK_EVERY_S = 0.1
+LOOK_EVERY = 10
+"""Steps between two looks at whether the device is still there."""
 
 
 def speed_here(workload: str, neighbours: int) -> float:
@@ -87,6 +89,14 @@ def occupy_the_device() -> object:
     return connection
 
 
+def device_is_there() -> bool:
+    """On the stand-in: what a program notices at its next kernel when its GPU has fallen off the bus."""
+    if "GPULOOM_STANDIN_STATE" not in os.environ or "GPULOOM_DEVICE" in os.environ:
+        return True
+    standin = ctypes.CDLL("libnvidia-ml.so.1")
+    return all(standin.standinHas(device.encode()) for device in os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+
+
 class Training:
     def __init__(self, folder: Path) -> None:
         self.saved, self.steps = folder / "checkpoint.json", folder / "steps.log"
@@ -133,6 +143,8 @@ def main() -> None:
         time.sleep(alone_s / speed_here(wish.workload, neighbours()))
         training.step()
         report(training.done)
+        if training.done % LOOK_EVERY == 0 and not device_is_there():
+            sys.exit("CUDA error: the GPU is lost")
         if training.done == wish.die_at:
             sys.exit(1)
         if training.done % wish.save_every == 0:
