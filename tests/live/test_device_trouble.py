@@ -3,6 +3,7 @@
 import os
 import shlex
 import signal
+import sys
 
 import pytest
 
@@ -17,6 +18,10 @@ UNCUT = "A100-40GB+resets"
 def works_on(shop: Shop, gpu: int) -> bool:
     """Somebody is on this GPU, and works."""
     return bool(shop.hardware.show(gpu)["pids"]) and bool(shop.events("JobStarted"))
+
+
+def measured(steps: int) -> str:
+    return shlex.join([sys.executable, str(MEASURED_JOB), "--workload", "resnet 128", "--steps", str(steps)])
 
 
 def states(answer: dict[str, list[dict[str, str]]]) -> set[str]:
@@ -45,9 +50,8 @@ def test_a_gpu_that_falls_off_the_bus_costs_nobody_a_crash_and_comes_back(shop: 
 def test_who_crashes_beside_a_sign_of_broken_hardware_is_not_charged(shop: Shop, sign: tuple[str, ...]) -> None:
     shop.hardware.install("T4-16GB" if sign[0] == "retired" else UNCUT)
     mark = shop.folder / "second"
-    measured = shlex.join([str(word) for word in ("python", MEASURED_JOB, "--workload", "resnet 128", "--steps", 30)])
-    once = f"if [ -e {mark} ]; then exec {measured}; fi; touch {mark}; while [ -e {mark} ]; do sleep 0.01; done; exit 9"
-    shop.command("a", "bash", "-c", once)
+    crash = f"touch {mark}; while [ -e {mark} ]; do sleep 0.01; done; exit 9"
+    shop.command("a", "bash", "-c", f"if [ -e {mark} ]; then exec {measured(30)}; fi; {crash}")
     runner = shop.begin("whole-fifo")
     until(mark.exists, "it has begun")
     shop.hardware.ctl(*sign)
@@ -62,9 +66,8 @@ def test_a_gpu_on_which_everybody_fails_is_closed_and_a_program_that_fails_every
     """The driver says nothing of it: only that several jobs fail there while others work elsewhere tells."""
     shop.hardware.install(UNCUT, UNCUT)
     dead = shop.hardware.show(0)["uuid"]
-    measured = shlex.join([str(word) for word in ("python", MEASURED_JOB, "--workload", "resnet 128", "--steps", 300)])
     for name in "abcde":
-        shop.command(name, "bash", "-c", f'[ "$CUDA_VISIBLE_DEVICES" = {dead} ] && exit 5; exec {measured}')
+        shop.command(name, "bash", "-c", f'[ "$CUDA_VISIBLE_DEVICES" = {dead} ] && exit 5; exec {measured(300)}')
     shop.command("broken", "bash", "-c", "exit 6", submit=0.5)
     answer = shop.finish(shop.begin("whole-fifo", restore_s=40), 1)
     found = {row["job"]: row["state"] for row in answer["jobs"]}
