@@ -29,8 +29,8 @@ def speed_here(workload: str, neighbours: int) -> float:
     """Relative to the whole GPU; under MPS, what the slices say about its part of the SMs: its share at most."""
     speeds = load_figures().workloads[workload].speeds
     profile = os.environ.get("GPULOOM_PROFILE", "whole")
-    if os.environ.get("GPULOOM_DEVICE", "").startswith("CPU-"):  # it only waits: as on the A100's slice of that size
-        profile = next((name for name in speeds if name[0] == profile[0]), "whole")
+    if profile != "whole" and profile not in speeds:  # elsewhere it is as fast as on the A100's slice of that size
+        profile = next((name for name in speeds if name[0] == profile[0]), profile)
     share = float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")) / 100
     if profile != "whole" and profile not in speeds:
         sys.exit(f"out of memory: {workload} does not fit on {profile}")
