@@ -17,7 +17,7 @@ def refused(shop: Shop, policy: str) -> str:
     return err
 
 
-@pytest.mark.parametrize("policy", ["miso", "miso-paper", "static:3,2,2"])
+@pytest.mark.parametrize("policy", ["miso", "miso-paper", "static:3,2,2", "ones"])
 def test_a_policy_that_cuts_is_refused_before_anything_runs(shop: Shop, policy: str) -> None:
     shop.hardware.install(NEEDS_A_RESET, "A100-40GB+resets")
     shop.job("a", steps=20)
@@ -40,10 +40,11 @@ def test_the_advice_works(shop: Shop) -> None:
     assert shop.hardware.show()["mig"] is True, "as it was found"
 
 
-def test_a_policy_that_does_not_cut_needs_no_reset(shop: Shop) -> None:
+@pytest.mark.parametrize("policy", ["whole-fifo", "ones:-slices"])
+def test_a_policy_that_does_not_cut_needs_no_reset(shop: Shop, policy: str) -> None:
     shop.hardware.install(NEEDS_A_RESET)
     shop.job("a", steps=20)
-    assert shop.run("whole-fifo") == {"a": "completed"}
+    assert shop.run(policy) == {"a": "completed"}
     shop.check_left_as_found()
 
 
