@@ -139,8 +139,7 @@ class Devices(ABC):
     def clear(self, gpu: int, to_cut: bool = False) -> str | None:
         """Make a device uncut; why it cannot be, if so. Its MIG mode stays until somebody needs it changed.
 
-        `to_cut`: it is of no use unless it can be cut then. Whether that takes a reset the driver tells only when it is
-        tried.
+        `to_cut`: it has to be one that can be cut. Whether that takes a reset the driver tells only when it is tried.
         """
         host = self.hosts[gpu]
         try:
@@ -151,6 +150,7 @@ class Devices(ABC):
                 return (
                     "MIG is off, and to switch it on takes a reset, which a run does not wait for. It is left as"
                     f" it was found: run `nvidia-smi -i {host} -mig 1`, then {cut.remedy}, then start this again"
+                    " (a policy that uses GPUs whole needs none)"
                 )
             return cut.reason
         except (Refused, StepFailed) as reason:
