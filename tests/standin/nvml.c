@@ -90,6 +90,7 @@ code enter(struct call *call, const char *function) {
     int late = 0;
     call->changed = 0;
     call->late = OK;
+    call->function = function;
     call->file = world_open(&call->world);
     if (call->file < 0) return opened ? UNKNOWN : DRIVER_NOT_LOADED;
     calls++;
@@ -135,6 +136,8 @@ code see(struct call *call, handle from, unsigned kinds, struct seen *seen) {
     seen->gpu = &call->world.gpus[seen->number];
     seen->model = find_model(seen->gpu->model);
     if (seen->gpu->lost) return GPU_IS_LOST;
+    code told = replayed_code(seen->model, call->function, seen->gpu->mig);
+    if (told != OK) return told;
     if (kind == DEVICE) return OK;
     seen->gi = instance_with(seen->gpu, bits >> 40 & 0xFF);
     seen->profile = seen->gi ? &seen->model->profiles[seen->gi->profile] : NULL;
@@ -200,7 +203,8 @@ API const char *nvmlErrorString(code error) {
 
 API code nvmlSystemGetDriverVersion(char *text, unsigned size) {
     ENTER(call);
-    return leave(&call, put_text(text, size, "580.65.06"));
+    const char *told = replayed_driver(&call.world);
+    return leave(&call, put_text(text, size, told ? told : "580.65.06"));
 }
 
 API code nvmlSystemGetCudaDriverVersion_v2(int *version) {

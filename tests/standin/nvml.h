@@ -76,6 +76,7 @@ _Static_assert(sizeof(struct compute_profile2) == 0x88, "as nvmlComputeInstanceP
 struct call {
     int file, changed;
     code late;
+    const char *function;
     struct world world;
 };
 

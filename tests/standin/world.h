@@ -51,7 +51,16 @@ struct world {
     struct process processes[MAX_PROCESSES];
 };
 
+/* What a GPU is called that is as a transcript says. */
+#define REPLAYED "replayed"
 const struct model *find_model(const char *name);
+/* NULL if there is no transcript, or it says nothing. */
+const struct model *replayed_model(void);
+const char *replayed_driver(const struct world *world);
+/* What a function answers there whatever it is asked, with MIG off or on; 0: nothing special. */
+int replayed_code(const struct model *of, const char *function, unsigned mig);
+/* What it answers about a profile's number that this GPU does not have. */
+int replayed_absence(const struct model *of, const char *function, unsigned mig, unsigned number);
 
 /* Open and lock the file that GPULOOM_STANDIN_STATE names, and read it. A file descriptor, or -1. */
 int world_open(struct world *world);
