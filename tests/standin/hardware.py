@@ -88,7 +88,7 @@ class Hardware:
     def replay(self, transcript: Path) -> None:
         """New hardware as a transcript of the self-test describes it: see `replay.py`."""
         found = describe_gpu(transcript, self.environment["GPULOOM_STANDIN_STATE"])
-        self.environment["GPULOOM_STANDIN_LINGER_S"] = f"{found.linger_s:g}"
+        self.environment |= found.environment
         self.install(*found.models)
 
     def show(self, gpu: int = 0) -> dict[str, Any]:

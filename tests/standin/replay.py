@@ -35,14 +35,24 @@ class Replayed:
     """Of the description that `replayed.c` reads."""
     models: list[str]
     """For `standinctl init`."""
-    linger_s: float
+    environment: dict[str, str]
+    """Of whoever uses the hardware."""
+
+    @property
+    def told(self) -> str:
+        return "".join(f"export {name}={value}\n" for name, value in self.environment.items())
+
+
+MODES = {"persistence": "persistence_mode", "compute": "compute_mode", "virtual": "virtualization_mode"}
 
 
 def replayed(told: Told, path: Path) -> Replayed:
     versions, lines = told.facts("versions"), list[str]()
     try:
-        named = {"model": versions["model"] or NAME, "product": versions["product"], "driver": versions["driver"]}
+        named = {"model": versions["model"] or NAME, "product": versions["product"], "pci": versions["pci_device_id"]}
         lines += [f"{fact} {name}" for fact, name in named.items()]
+        modes = [f"{mode}={versions[fact]}" for mode, fact in MODES.items() if versions[fact] is not None]
+        environment = {"GPULOOM_STANDIN_DRIVER": versions["driver"], "GPULOOM_STANDIN_MODES": ",".join(modes)}
         profiles = _profiles(told)
         rows = [_profile_line(row) for row in profiles]
         units = max((start + size for row in profiles for start, size in row["placements"]), default=0)
@@ -54,7 +64,8 @@ def replayed(told: Told, path: Path) -> Replayed:
         raise TranscriptError(f"{path}: what it says of the GPU cannot be replayed: {error}") from None
     in_use_s = told.facts("process on an instance").get("in_use_s") or 0.0
     # It was asked every half second: it ended somewhere in the last of them.
-    return Replayed([*lines, *rows, *_codes(told)], [NAME + on] * count, max(0.0, in_use_s - 0.25))
+    environment["GPULOOM_STANDIN_LINGER_S"] = f"{max(0.0, in_use_s - 0.25):g}"
+    return Replayed([*lines, *rows, *_codes(told)], [NAME + on] * count, environment)
 
 
 def _profiles(told: Told) -> list[dict[str, Any]]:
@@ -139,7 +150,7 @@ def main(words: list[str]) -> int:
         print(reason, file=sys.stderr)
         return 1
     subprocess.run([build() / "standinctl", "init", *install.models], check=True)
-    print(f"export GPULOOM_STANDIN_LINGER_S={install.linger_s:g}")
+    print(install.told, end="")
     return 0
 
 

@@ -11,7 +11,7 @@ enum { MAX_PROFILES = 32, MAX_CODES = 128, LONGEST = 64 };
 
 static struct profile profiles[MAX_PROFILES];
 static struct model model = {.profiles = profiles};
-static char names[MAX_PROFILES][LONGEST], model_name[LONGEST], product[LONGEST], driver[LONGEST];
+static char names[MAX_PROFILES][LONGEST], model_name[LONGEST], product[LONGEST];
 static struct {
     char function[LONGEST];
     unsigned mig, number;
@@ -53,7 +53,6 @@ static void read_line(const char *line) {
     read_code(line);
     if (rest_of(line, "model", model_name)) model.name = model_name;
     if (rest_of(line, "product", product)) model.product = product;
-    rest_of(line, "driver", driver);
     sscanf(line, "shape %u %u %u %d", &model.mem_mib, &model.slices, &model.units, &model.resets_itself);
 }
 
@@ -64,18 +63,12 @@ static int read_again(void) {
     FILE *file = fopen(path, "re");
     if (!file) return 0;
     model.profile_count = code_count = 0;
-    driver[0] = '\0';
     while (fgets(line, sizeof line, file)) read_line(line);
     fclose(file);
     return model.name != NULL;
 }
 
 const struct model *replayed_model(void) { return read_again() ? &model : NULL; }
-
-const char *replayed_driver(const struct world *world) {
-    int is_replayed = world->gpu_count && strcmp(world->gpus[0].model, REPLAYED) == 0;
-    return is_replayed && read_again() && driver[0] ? driver : NULL;
-}
 
 /* The name without the version that a function's newer form has at its end. */
 static size_t stem(const char *function) {

@@ -56,7 +56,6 @@ struct world {
 const struct model *find_model(const char *name);
 /* NULL if there is no transcript, or it says nothing. */
 const struct model *replayed_model(void);
-const char *replayed_driver(const struct world *world);
 /* What a function answers there whatever it is asked, with MIG off or on; 0: nothing special. */
 int replayed_code(const struct model *of, const char *function, unsigned mig);
 /* What it answers about a profile's number that this GPU does not have. */

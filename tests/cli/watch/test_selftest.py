@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,8 +63,9 @@ def results(told: Told) -> dict[str, str]:
 
 @pytest.fixture
 def bench(hardware: Hardware) -> Iterator[Bench]:
+    environment = dict(hardware.environment)
     yield Bench(hardware)
-    hardware.environment.pop("GPULOOM_STANDIN_LINGER_S", None)
+    hardware.environment = environment  # without what replays have added
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -126,10 +128,10 @@ def test_what_it_tells(transcript: Path) -> None:
     assert under["gpuloom_refuses"]
     for part in ("MPS, whole GPU", "MPS, slice"):
         mps = told.facts(part)
-        assert mps["daemon"] == {"share_pct": 60.0, "mem_mib": 1024}
+        assert mps["daemon"] == {"share_pct": 60.0, "mem_mib": 4096}
         assert [each["processors"] for each in mps["clients"]] == [50, 25]
         assert [(each["within"], each["beyond"]) for each in mps["clients"]] == [(0, 2), (0, 2)]
-        assert (mps["share"], mps["mem_limit"], mps["status"]) == ("60.0", "1024M", "ACTIVE")
+        assert (mps["share"], mps["mem_limit"], mps["status"]) == ("60.0", "4096M", "ACTIVE")
         assert mps["killed"] == {"forgotten": True, "other_works": True, "status": "ACTIVE"}
     calls = [call for part in told.parts for call in part.calls]
     made_calls = [call for call in calls if call.call == "nvmlDeviceCreateGpuInstanceWithPlacement"]
@@ -175,7 +177,7 @@ def test_a_gpu_without_mig_is_tested_with_mps(bench: Bench, tmp_path: Path) -> N
     found = results(told)
     assert (code, {part for part, result in found.items() if result == "ok"}) == (
         0,
-        {"versions", "MPS, whole GPU", "profiles, MIG off", "restore"},
+        {"versions", "MPS, whole GPU", "restore"},
     )
 
 
@@ -219,6 +221,19 @@ def test_killed_half_way_it_can_be_restored(bench: Bench, tmp_path: Path) -> Non
     assert (shown["mig"], shown["instances"]) == (False, [])
 
 
+def test_it_ends_in_time_and_restores(bench: Bench) -> None:
+    bench.hardware.install("A100-40GB+resets")
+    script = (
+        "from gpuloom.gpus.host.selftest.run import SelfTest\n"
+        "told = SelfTest(0).run(lambda _: None, lambda _: None, limit_s=0)\n"
+        "print(told.stopped, told.failed, [str(part.verdict) for part in told.parts])"
+    )
+    environment = bench.hardware.environment | bench.with_cuda
+    told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout == f"stopped: not done within 0 s True {['not here'] * 9 + ['ok']}\n"
+    assert list((bench.hardware.folder / "state").glob("*.json")) == []
+
+
 def test_an_error_half_way_is_told_and_the_gpu_restored(bench: Bench, tmp_path: Path) -> None:
     bench.hardware.install("A100-40GB+resets")
     faults = "nvmlDeviceCreateGpuInstanceWithPlacement:5+:UNKNOWN"
@@ -236,7 +251,7 @@ def test_without_cuda_it_tests_the_rest(bench: Bench, tmp_path: Path) -> None:
     code, told = bench.test(tmp_path / "t.json", LD_LIBRARY_PATH=str(bench.hardware.tools))
     found = results(told)
     assert (code, found["each profile"], found["process on an instance"]) == (0, "ok", "not here")
-    assert told.facts("MPS, slice")["daemon"] == {"share_pct": 60.0, "mem_mib": 1024}
+    assert told.facts("MPS, slice")["daemon"] == {"share_pct": 60.0, "mem_mib": 4096}
 
 
 def test_it_refuses_in_one_sentence_and_changes_nothing(bench: Bench, tmp_path: Path) -> None:

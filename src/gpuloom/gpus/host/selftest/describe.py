@@ -20,11 +20,11 @@ SYSTEM = {
 BOARD = {
     "compute_mode": "nvmlDeviceGetComputeMode",
     "persistence_mode": "nvmlDeviceGetPersistenceMode",
+    "virtualization_mode": "nvmlDeviceGetVirtualizationMode",
     "mig_mode": "nvmlDeviceGetMigMode",
     "most_mig_devices": "nvmlDeviceGetMaxMigDeviceCount",
 }
 ASKED_ONLY = (
-    "nvmlDeviceGetVirtualizationMode",
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
 )
@@ -59,7 +59,7 @@ def _told(nvml: Any, question: str, *args: object) -> object:
 
 def profiles_without_mig(session: Session) -> Finding:
     """Older drivers may not say where instances would go while MIG is off."""
-    if session.look().mig:
+    if session.see_mig().mig:
         raise NotHere("MIG cannot be switched off without a reset")
     return _profiles(session)
 

@@ -4,7 +4,7 @@ import time
 
 from gpuloom.gpus.host.cutter import CutOutcome
 from gpuloom.gpus.host.ownership import Refused
-from gpuloom.gpus.host.selftest.session import LOOK_AGAIN_S, NotHere, Session
+from gpuloom.gpus.host.selftest.session import LOOK_AGAIN_S, Session
 from gpuloom.gpus.host.selftest.transcript import Finding, Verdict
 
 
@@ -17,9 +17,7 @@ def switch_on(session: Session) -> Finding:
 
 
 def _switch(session: Session, *, on: bool) -> Finding:
-    word, state = "on" if on else "off", session.look()
-    if not state.model.mig:
-        raise NotHere(f"{state.product} has no MIG")
+    word, state = "on" if on else "off", session.see_mig()
     was, begun_s = state.mig, time.monotonic()
     cut = session.cut((), mig=on)
     facts: dict[str, object] = {"was": was, "is": cut.mig, "seconds": round(time.monotonic() - begun_s, 3)}

@@ -8,7 +8,7 @@ from typing import Any
 from gpuloom.gpus.host.cutter import CutOutcome, Cutter
 from gpuloom.gpus.host.driver import GpuState
 from gpuloom.gpus.host.nvml import opened
-from gpuloom.gpus.host.selftest.recording import Recorder
+from gpuloom.gpus.host.selftest.recording import Recorder, answer_or_code
 from gpuloom.gpus.model import Layout
 
 LOOK_AGAIN_S = 0.5
@@ -58,8 +58,16 @@ class Session:
         self.check()
         return self.cutter.apply(self.gpu, layout, keep_mig=mig)
 
+    def see_mig(self) -> GpuState:
+        """NotHere if the GPU has none. That it names no profiles while MIG is off says nothing, with an old driver."""
+        state = self.look()
+        with self.asking() as (nvml, device):
+            if answer_or_code(nvml, "nvmlDeviceGetMigMode", device)[1]:
+                raise NotHere(f"{state.product} has no MIG")
+        return state
+
     def need_mig(self) -> GpuState:
-        """MIG in force and no instances; NotHere otherwise."""
+        """MIG in force; NotHere otherwise."""
         state = self.look()
         if not state.mig:
             raise NotHere("MIG is off")

@@ -11,9 +11,9 @@ from gpuloom.gpus.host.selftest.session import NotHere, Session
 from gpuloom.gpus.host.selftest.transcript import Finding, Verdict
 from gpuloom.gpus.model import Instance
 
-DAEMON = Limits(60.0, 1024)
-CLIENTS = (Limits(50.0, 512), Limits(25.0, 256))
-"""Each tighter than what the daemon allows, as a client's own limits can only be."""
+DAEMON = Limits(60.0, 4096)
+CLIENTS = (Limits(50.0, 3072), Limits(25.0, 2048))
+"""Each tighter than what the daemon allows, as a client's own limits can only be; and with room for a CUDA context."""
 LITTLE_MIB = 1
 
 
