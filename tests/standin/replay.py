@@ -143,7 +143,7 @@ def main(words: list[str]) -> int:
     try:
         if len(words) == 2:
             found = differences(*(read_transcript(Path(word)) for word in words))
-            print(*found, sep="\n", end="\n" if found else "")
+            sys.stdout.writelines(f"{line}\n" for line in found)
             return int(bool(found))
         install = describe_gpu(Path(words[0]), os.environ["GPULOOM_STANDIN_STATE"])
     except TranscriptError as reason:

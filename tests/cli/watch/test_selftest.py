@@ -236,7 +236,7 @@ def test_it_ends_in_time_and_restores(bench: Bench) -> None:
 
 def test_an_error_half_way_is_told_and_the_gpu_restored(bench: Bench, tmp_path: Path) -> None:
     bench.hardware.install("A100-40GB+resets")
-    faults = "nvmlDeviceCreateGpuInstanceWithPlacement:5+:UNKNOWN"
+    faults = "nvmlDeviceCreateGpuInstanceWithPlacement:1+:UNKNOWN"
     code, told = bench.test(tmp_path / "t.json", GPULOOM_STANDIN_FAULTS=faults)
     found = results(told)
     assert (code, found["each profile"], found["process on an instance"], found["restore"]) == (
@@ -354,13 +354,13 @@ def test_what_a_real_gpu_does_otherwise_the_replay_does_too(bench: Bench, transc
                     call["code"] = 2
         profiles_of(told)[0]["sms"] = 15
         part_of(told, "MIG on")["facts"]["waits_for_reset"] = True
-        part_of(told, "versions")["facts"] |= {"driver": "535.1", "gpus": 3}
+        part_of(told, "versions")["facts"] |= {"driver": "575.1", "gpus": 3}
 
     bench.hardware.replay(changed(transcript, tmp_path / "other.json", otherwise))
     assert len(json.loads(bench.hardware.ctl("show").stdout)) == 3
     _, told = bench.test(tmp_path / "again.json")
     versions, found = told.facts("versions"), results(told)
-    assert (versions["driver"], versions["compute_mode"], found["MIG on"]) == ("535.1", None, "not here")
+    assert (versions["driver"], versions["compute_mode"], found["MIG on"]) == ("575.1", None, "not here")
     without = next(part for part in told.parts if part.part == "profiles, MIG off")
     assert (without.verdict, "1g.5gb has sms 15, not 14" in without.detail) == ("differs", True)
     info = [call for call in without.calls if call.call == "nvmlDeviceGetGpuInstanceProfileInfo"]

@@ -101,18 +101,28 @@ def _once_it_has_gone(session: Session, running: Client, part: Part, facts: dict
         instance, code = answer_or_code(nvml, "nvmlDeviceGetGpuInstanceById", device, part.gi_id)
         if code:
             return Finding(Verdict.DIFFERS, "the instance was destroyed under a process that lives", facts)
-        (compute,) = [
-            each for info in compute_profiles(nvml, instance) for each in compute_instances(nvml, instance, info)
-        ]
+        (compute,) = _computes(nvml, instance)
         _, facts["code_while_it_lives"] = answer_or_code(nvml, "nvmlComputeInstanceDestroy", compute)
         if not facts["code_while_it_lives"]:
             return Finding(Verdict.DIFFERS, "the driver destroyed an instance under a process that lives", facts)
-        running.kill()
-        facts["in_use_s"] = session.wait(lambda: answer_or_code(nvml, "nvmlComputeInstanceDestroy", compute)[1] == 0)
-        if facts["in_use_s"] is not None:
-            destroy = "nvmlGpuInstanceDestroy"
-            facts["then_in_use_s"] = session.wait(lambda: answer_or_code(nvml, destroy, instance)[1] == 0)
-    return _judged(session, facts)
+    running.kill()
+    return _judged(session, facts | destroy_when_free(session, part))
+
+
+def destroy_when_free(session: Session, part: Part) -> dict[str, float | None]:
+    """Seconds until the driver did it, for the compute instance and then for the GPU instance; None: it never did."""
+    with session.asking() as (nvml, device):
+        instance = nvml.nvmlDeviceGetGpuInstanceById(device, part.gi_id)
+        (compute,) = _computes(nvml, instance)
+        in_use_s = session.wait(lambda: answer_or_code(nvml, "nvmlComputeInstanceDestroy", compute)[1] == 0)
+        if in_use_s is None:
+            return {"in_use_s": None, "then_in_use_s": None}
+        then_s = session.wait(lambda: answer_or_code(nvml, "nvmlGpuInstanceDestroy", instance)[1] == 0)
+    return {"in_use_s": in_use_s, "then_in_use_s": then_s}
+
+
+def _computes(nvml: Any, instance: Any) -> list[Any]:
+    return [each for info in compute_profiles(nvml, instance) for each in compute_instances(nvml, instance, info)]
 
 
 def _judged(session: Session, facts: dict[str, Any]) -> Finding:

@@ -4,7 +4,7 @@ import time
 
 from gpuloom.gpus.host.cutter import CutOutcome
 from gpuloom.gpus.host.ownership import Refused
-from gpuloom.gpus.host.selftest.session import LOOK_AGAIN_S, Session
+from gpuloom.gpus.host.selftest.session import LINGERS_AT_MOST_S, LOOK_AGAIN_S, Session
 from gpuloom.gpus.host.selftest.transcript import Finding, Verdict
 
 
@@ -18,13 +18,19 @@ def switch_on(session: Session) -> Finding:
 
 def _switch(session: Session, *, on: bool) -> Finding:
     word, state = "on" if on else "off", session.see_mig()
-    was, begun_s = state.mig, time.monotonic()
-    cut = session.cut((), mig=on)
+    was, begun_s, cuts = state.mig, time.monotonic(), list[CutOutcome]()
+
+    def is_settled() -> bool:
+        cuts.append(session.cut((), mig=on))
+        return cuts[-1].reached or _waits_for_reset(session, on=on)
+
+    settled_s = session.wait(is_settled)  # as the GPU may be in use for some time after MPS has ended
+    cut = cuts[-1]
     facts: dict[str, object] = {"was": was, "is": cut.mig, "seconds": round(time.monotonic() - begun_s, 3)}
     if cut.reached:
         facts["waits_for_reset"] = None if was == on else False
         return Finding(Verdict.OK, f"MIG was {word} already" if was == on else f"MIG is {word}", facts)
-    if not _waits_for_reset(session, on=on):
+    if settled_s is None:
         return Finding(Verdict.FAILED, _why(cut), facts)
     facts["waits_for_reset"] = True
     session.cut((), mig=was)  # or it would happen at some later reset, when nobody thinks of it any more
@@ -39,21 +45,27 @@ def _waits_for_reset(session: Session, *, on: bool) -> bool:
 
 
 def restore(session: Session) -> Finding:
-    """As it was found, and no longer ours. What was running there a moment ago may be listed for some time yet."""
-    begun_s, problem = time.monotonic(), ""
-    for _ in range(60):
-        try:
-            cut = session.cutter.leave(session.gpu)
-        except Refused as reason:
-            problem = str(reason)
-            time.sleep(LOOK_AGAIN_S)
-            continue
-        facts: dict[str, object] = {"is": cut.mig, "seconds": round(time.monotonic() - begun_s, 3)}
-        if cut.reached:
+    """As it was found, and no longer ours. What ran there a moment ago may be listed, or in use, for some time yet."""
+    begun_s, facts = time.monotonic(), dict[str, object]()
+    while True:
+        since, problem = session.recorder.count, _left(session)
+        facts["seconds"] = round(time.monotonic() - begun_s, 3)
+        if problem is None:
             return Finding(Verdict.OK, "the GPU is as it was found", facts)
-        problem = _why(cut)
-        break
-    return Finding(Verdict.FAILED, f"{problem}; `gpuloom layout apply --gpu {session.gpu} --as-found` tries again", {})
+        if time.monotonic() - begun_s > LINGERS_AT_MOST_S:
+            again = f"`gpuloom layout apply --gpu {session.gpu} --as-found` tries again"
+            return Finding(Verdict.FAILED, f"{problem}; {again}", facts)
+        time.sleep(LOOK_AGAIN_S)
+        session.recorder.will_repeat(since)
+
+
+def _left(session: Session) -> str | None:
+    """Why the GPU is not yet as it was found; None if it is."""
+    try:
+        cut = session.cutter.leave(session.gpu)
+    except Refused as reason:
+        return str(reason)
+    return None if cut.reached else _why(cut)
 
 
 def _why(cut: CutOutcome) -> str:

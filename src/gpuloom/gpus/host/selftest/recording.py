@@ -7,8 +7,7 @@ mean nothing elsewhere.
 
 import ctypes
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from inspect import isroutine
 from typing import Any
@@ -38,21 +37,17 @@ class Recorder:
     def __init__(self, pseudonyms: Pseudonyms) -> None:
         self.pseudonyms = pseudonyms
         self._calls: list[Call] = []
-        self._waiting = False
+
+    @property
+    def count(self) -> int:
+        return len(self._calls)
 
     def add(self, call: Call) -> None:
-        self._calls.append(replace(call, waiting=self._waiting))
+        self._calls.append(call)
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Of the calls that are made meanwhile the last is the answer."""
-        self._waiting = True
-        try:
-            yield
-        finally:
-            self._waiting = False
-            if self._calls:
-                self._calls.append(replace(self._calls.pop(), waiting=False))
+    def will_repeat(self, since: int) -> None:
+        """The calls from there on were not the last word."""
+        self._calls[since:] = [replace(call, waiting=True) for call in self._calls[since:]]
 
     def take(self) -> list[Call]:
         calls, self._calls = self._calls, []

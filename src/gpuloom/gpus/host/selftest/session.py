@@ -75,13 +75,14 @@ class Session:
 
     def wait(self, condition: Callable[[], bool]) -> float | None:
         """Seconds until a condition is true, asked every half second; None if it is not while a device may linger."""
-        begun_s = time.monotonic()
-        with self.recorder.waiting():
-            while not condition():
-                if time.monotonic() - begun_s > LINGERS_AT_MOST_S:
-                    return None
-                self.check()
-                time.sleep(LOOK_AGAIN_S)
+        begun_s, since = time.monotonic(), self.recorder.count
+        while not condition():
+            if time.monotonic() - begun_s > LINGERS_AT_MOST_S:
+                return None
+            self.check()
+            time.sleep(LOOK_AGAIN_S)
+            self.recorder.will_repeat(since)
+            since = self.recorder.count
         return round(time.monotonic() - begun_s, 2)
 
     def wait_until_idle(self) -> float | None:

@@ -6,6 +6,7 @@ from typing import Any
 from gpuloom.gpus.host.mps import Limits, MpsError, available, daemon_for, why_unusable
 from gpuloom.gpus.host.ownership import state_dir
 from gpuloom.gpus.host.selftest.clients import Client, NoCuda, client
+from gpuloom.gpus.host.selftest.instances import destroy_when_free
 from gpuloom.gpus.host.selftest.recording import Call, RecordedDaemon
 from gpuloom.gpus.host.selftest.session import NotHere, Session
 from gpuloom.gpus.host.selftest.transcript import Finding, Verdict
@@ -30,8 +31,9 @@ def on_a_slice(session: Session) -> Finding:
     cut = session.cut((instance,))
     if not cut.reached:
         return Finding(Verdict.FAILED, str(cut.reason), {})
+    (part,) = session.look().parts
     finding = _share(session, cut.uuids[instance])
-    session.cut(())
+    finding.facts.update(destroy_when_free(session, part))
     return finding
 
 
