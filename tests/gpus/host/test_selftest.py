@@ -119,6 +119,11 @@ def test_a_full_disk_at_the_end_loses_nothing(tmp_path: Path, monkeypatch: pytes
     assert write_elsewhere("all of it", (tmp_path / "no", tmp_path / "t.json")) is None
 
 
+def test_a_file_that_cannot_be_made_is_refused_before(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
+        Place(tmp_path / "nowhere" / "t.json")
+
+
 def test_a_place_is_new_and_is_given_up(tmp_path: Path) -> None:
     place = Place(tmp_path / "t.json")
     with pytest.raises(InputError, match="is there already"):

@@ -60,12 +60,13 @@ def _told(nvml: Any, question: str, *args: object) -> object:
 def profiles_without_mig(session: Session) -> Finding:
     """Older drivers may not say where instances would go while MIG is off."""
     if session.see_mig().mig:
-        raise NotHere("MIG cannot be switched off without a reset")
+        raise NotHere("MIG is on")
     return _profiles(session)
 
 
 def profiles_with_mig(session: Session) -> Finding:
-    session.need_mig()
+    if not session.look().mig:
+        raise NotHere("MIG is off")
     return _profiles(session)
 
 
@@ -76,6 +77,8 @@ def _profiles(session: Session) -> Finding:
         found = [row for number in numbers if (row := _profile(nvml, device, number, known)) is not None]
     facts: dict[str, object] = {"profiles": found}
     silent = [row["name"] for row in found if not row["placements"]]
+    if not found:
+        return Finding(Verdict.DIFFERS, "the driver names none", facts)
     if silent:
         detail = f"{len(found)} profiles, but the driver does not say where: {', '.join(map(str, silent))}"
         return Finding(Verdict.DIFFERS, detail, facts)

@@ -52,8 +52,9 @@ def _profile(session: Session, profile: Profile, starts: tuple[int, ...]) -> dic
         if not made:
             inside = _inside(session)
         made.append(start)
-    made_at = sorted(set(made))
-    return {"profile": profile.name, "made_at": made_at, "same_uuid": len(first) == 1, "reason": reason, **inside}
+    told = None if reason is None else session.recorder.pseudonyms.sentence(reason)
+    made_at, same = sorted(set(made)), len(first) == 1
+    return {"profile": profile.name, "made_at": made_at, "same_uuid": same, "reason": told, **inside}
 
 
 def _inside(session: Session) -> dict[str, object]:

@@ -67,10 +67,12 @@ class Session:
         return state
 
     def need_mig(self) -> GpuState:
-        """MIG in force; NotHere otherwise."""
+        """MIG in force, and something that the GPU can be cut into; NotHere otherwise."""
         state = self.look()
         if not state.mig:
             raise NotHere("MIG is off")
+        if not state.model.profiles:
+            raise NotHere("the driver names no profile")
         return state
 
     def wait(self, condition: Callable[[], bool]) -> float | None:
@@ -88,4 +90,5 @@ class Session:
     def wait_until_idle(self) -> float | None:
         """Seconds until no process is listed on the GPU any more; None if one stays."""
         with self.asking() as (nvml, device):
-            return self.wait(lambda: not nvml.nvmlDeviceGetComputeRunningProcesses_v3(device))
+            question = "nvmlDeviceGetComputeRunningProcesses_v3"
+            return self.wait(lambda: not answer_or_code(nvml, question, device)[0])

@@ -21,7 +21,7 @@ LITTLE_MIB = 1
 def on_the_whole_gpu(session: Session) -> Finding:
     state = session.look()
     if state.mig:
-        raise NotHere("MIG cannot be switched off without a reset, and the GPU is not to be used whole while it is on")
+        raise NotHere("MIG is on, so the GPU cannot be used whole")
     return _share(session, state.uuid)
 
 
