@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: intel-opencl demo test lint types bench docs-check clean help
+.PHONY: intel-opencl clients demo test lint types bench docs-check clean help
 help:
 	@echo "make demo    a comparison on emulated GPUs, with an HTML report (no GPU, no data needed)"
 	@echo "make test    linters, types, import contracts and all tests"
@@ -51,7 +51,15 @@ $(TORCH): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 || echo "no PyTorch: its tests are skipped"
 	@touch $@
 
-test: lint types $(PACKAGES) $(TORCH)
+# Programs and headers of others for the tests of the stand-ins (12 MB): apart, since they want versions of their own.
+CLIENTS := .venv-clients/.installed
+clients: $(CLIENTS)
+$(CLIENTS): tests/clients/requirements.txt
+	@$(PYTHON) -m venv .venv-clients
+	@.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --retries 1 -r $< && touch $@ || \
+	    echo "no clients of others: their tests are skipped"
+
+test: lint types $(PACKAGES) $(TORCH) $(CLIENTS)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: $(STAMP) $(TORCH)
@@ -62,4 +70,4 @@ docs-check: $(STAMP)
 	$(BIN)/python -m pytest tests/test_docs.py
 
 clean:
-	rm -rf $(VENV) .venv-intel-opencl build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-intel-opencl .venv-clients build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -45,12 +45,18 @@ class Neighbours:
         self.count, self.until = 0, 0.0
 
     def __call__(self) -> int:
-        pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
+        pipes = mps_pipes()
         if pipes is not None and time.monotonic() >= self.until:
             servers = ask_mps(pipes, "get_server_list").split()
             clients = [client for server in servers for client in ask_mps(pipes, f"get_client_list {server}").split()]
             self.count, self.until = max(len(clients) - 1, 0), time.monotonic() + LOOK_EVERY_S
         return self.count
+
+
+def mps_pipes() -> str | None:
+    """Where its MPS daemon listens; None if there is none, and the device is its own."""
+    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+    return pipes if Path(pipes, "control").exists() else None
 
 
 def ask_mps(pipes: str, command: str) -> str:
@@ -63,7 +69,7 @@ def ask_mps(pipes: str, command: str) -> str:
 
 def occupy_the_device() -> object:
     """On the stand-in for a GPU: be seen as its user, as a CUDA context would be. Keep what this returns."""
-    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
+    pipes = mps_pipes()
     if "GPULOOM_STANDIN_STATE" not in os.environ or "GPULOOM_DEVICE" in os.environ:
         return None
     if pipes is None:

@@ -10,6 +10,8 @@ from collections import Counter
 import pytest
 
 from gpuloom.kernels.core import Slot
+from gpuloom.kernels.profile import Profile, read_profile, write_profile
+from gpuloom.kernels.record import read_records, runs_of
 
 from .cuda_world import (
     GUARD_S,
@@ -32,6 +34,8 @@ SCENARIOS = (
     "fault_at_once",
     "capture",
     "entries",
+    "versions",
+    "long_names",
 )
 
 
@@ -206,6 +210,27 @@ def test_what_the_driver_does_not_have_is_not_found(world: World) -> None:
     expected = ["0 found 0", "0 none 2", "0 none 1", "1 - 0"]
     for hook in (None, world.tools.hook):
         assert world.run("loaded", "entries", hook).stdout.splitlines() == expected
+
+
+@pytest.mark.parametrize(("driver", "launches"), [("", [3, 4]), ("eager", [2, 5])])
+def test_what_the_driver_gave_is_what_is_reached(world: World, driver: str, launches: list[int]) -> None:
+    """Asked with the per-thread flag as of CUDA 4.0, NVIDIA's rule gives the plain cuLaunchKernel, since others came
+    with 7.0; what a real driver gives is not known here, so both are tried."""
+    alone = world.run("loaded", "versions", None, STANDIN_CUDA_IS=driver)
+    running = world.start("loaded", "versions", STANDIN_CUDA_IS=driver)
+    lines = running.lines_until("done")
+    assert lines == alone.stdout.splitlines()[:-1]
+    assert sorted(slot.launches for slot in world.slots(running)) == launches  # legacy stream, the thread's
+
+
+def test_kernels_with_long_names_are_told_apart(world: World) -> None:
+    world.run("linked", "long_names", world.tools.hook, GPULOOM_KERNELS_RECORD=str(world.folder / "record"))
+    [file] = world.folder.glob("record.*")
+    records = read_records(file)
+    profile = Profile("test", *runs_of(records))
+    write_profile(profile, world.folder / "profile")
+    kernels = read_profile(world.folder / "profile").kernels
+    assert [(len(kernel.name), kernel.name[-1]) for kernel in kernels.values()] == [(3000, "a"), (3000, "b")]
 
 
 def test_without_settings_nothing_happens(world: World) -> None:

@@ -15,7 +15,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-LIBRARY = ["nvml.c", "nvml_mig.c", "world.c", "replayed.c"]
+LIBRARY = [
+    *("nvml.c", "nvml_mig.c", "nvml_health.c", "nvml_board.c", "nvml_modes.c", "nvml_names.c"),
+    *("boards.c", "clients.c", "replayed.c", "world.c"),
+]
 SCRIPTS = {
     "mps_control.py": ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server"),
     "mps_daemon.py": (),
@@ -58,7 +61,7 @@ def build() -> Path:
     draft = Path(tempfile.mkdtemp(prefix="gpuloom-standin-draft-"))
     soname = "libnvidia-ml.so.1"
     compile_c(LIBRARY, draft / soname, "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{soname}")
-    compile_c(["standinctl.c", "world.c", "replayed.c"], draft / "standinctl")
+    compile_c(["standinctl.c", "clients.c", "replayed.c", "world.c"], draft / "standinctl")
     (draft / CUDA).mkdir()
     compile_c(["resident.c"], draft / CUDA / "libcuda.so.1", "-shared", "-fPIC", "-fvisibility=hidden", "-ldl")
     compile_c(["wallclock.c"], draft / WALLCLOCK, "-shared", "-fPIC", "-ldl")

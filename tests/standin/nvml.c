@@ -1,22 +1,29 @@
 /* A stand-in for NVIDIA's libnvidia-ml.so.1: the functions that gpuloom uses, with the driver's rules, on a world in a
- * file. Names, codes and structures are those of the public interface, as nvidia-ml-py calls it; no code is NVIDIA's.
+ * file; those that others use besides are in nvml_board.c, and the rest, which do nothing, in nvml_names.c. Names, codes and structures are those of the public interface, as nvidia-ml-py calls it; no code is NVIDIA's.
  *
  * GPULOOM_STANDIN_STATE names the world's file. GPULOOM_STANDIN_USER=nobody calls without privileges.
- * GPULOOM_STANDIN_DRIVER=535.183.01: another version of the driver.
- * GPULOOM_STANDIN_FAULTS=function:n:ERROR,… makes the n-th call of a function since nvmlInit fail.
+ * GPULOOM_STANDIN_FAULTS=function:n:ERROR,… makes a process's n-th call of a function fail.
  * GPULOOM_STANDIN_FIRED names a file that gets a line for each such failure.
  *   n+ instead of n: that call and all later ones. * as the function: any call, whichever it is.
  *   KILL as the error: the process dies there. NOTHING: the call does nothing and reports success.
  *   A fourth field, late: the call does its work and then fails.
  *   The function "activation" is the moment at which a change of MIG mode would take effect.
+ * GPULOOM_STANDIN_SLOW=function:ms,… makes every call of a function take so long; * as the function: of any.
+ * GPULOOM_STANDIN_LINGER_S=seconds: what a process used stays in use for so long after it has gone, though it is not
+ * listed any more. It counts from the first call, of whichever process, that finds it gone.
  */
+#define _GNU_SOURCE
 #include "nvml.h"
 
+#include "clients.h"
+
+#include <errno.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const struct {
     code value;
@@ -30,7 +37,7 @@ static const struct {
     {NOT_FOUND, "NOT_FOUND", "Not Found"},
     {INSUFFICIENT_SIZE, "INSUFFICIENT_SIZE", "Insufficient Size"},
     {DRIVER_NOT_LOADED, "DRIVER_NOT_LOADED", "Driver Not Loaded"},
-    {10, "TIMEOUT", "Timeout"},
+    {TIMEOUT, "TIMEOUT", "Timeout"},
     {12, "LIBRARY_NOT_FOUND", "NVML Shared Library Not Found"},
     {GPU_IS_LOST, "GPU_IS_LOST", "GPU is lost"},
     {RESET_REQUIRED, "RESET_REQUIRED", "GPU requires reset"},
@@ -87,8 +94,23 @@ static code fault(const char *function, int *late) {
     return found;
 }
 
+/* Before the world is locked: others are not held up by a call that is slow. */
+static void take_time(const char *function) {
+    const char *rest = getenv("GPULOOM_STANDIN_SLOW");
+    char name[64];
+    unsigned ms;
+    for (; rest && sscanf(rest, "%63[^:]:%u", name, &ms) == 2;
+         rest = strchr(rest, ',') ? strchr(rest, ',') + 1 : NULL) {
+        if (strcmp(name, "*") != 0 && strcmp(name, function) != 0) continue;
+        struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
+        while (nanosleep(&left, &left) != 0 && errno == EINTR);
+        return;
+    }
+}
+
 code enter(struct call *call, const char *function) {
     int late = 0;
+    take_time(function);
     call->changed = 0;
     call->late = OK;
     call->function = function;
@@ -136,7 +158,7 @@ code see(struct call *call, handle from, unsigned kinds, struct seen *seen) {
     if (kind > COMPUTE || !(kinds >> kind & 1) || seen->number >= call->world.gpu_count) return INVALID_ARGUMENT;
     seen->gpu = &call->world.gpus[seen->number];
     seen->model = find_model(seen->gpu->model);
-    if (seen->gpu->lost) return GPU_IS_LOST;
+    if (seen->gpu->lost || handles_died(seen->number)) return GPU_IS_LOST;
     code told = replayed_code(seen->model, call->function, seen->gpu->mig);
     if (told != OK) return told;
     if (kind == DEVICE) return OK;
@@ -159,14 +181,14 @@ int privileged(void) {
 int in_use(const struct call *call, unsigned gpu, int gi, int ci) {
     for (unsigned p = 0; p < MAX_PROCESSES; p++) {
         const struct process *process = &call->world.processes[p];
-        if (process_lives(process) && process->gpu == (int)gpu && (gi < 0 || process->gi == gi) &&
-            (ci < 0 || process->ci == ci))
+        if (process->gpu == (int)gpu && (gi < 0 || process->gi == gi) && (ci < 0 || process->ci == ci) &&
+            (process_lives(process) || process_lingers(process)))
             return 1;
     }
     return 0;
 }
 
-static code put_text(char *to, unsigned size, const char *text) {
+code put_text(char *to, unsigned size, const char *text) {
     if (!to) return INVALID_ARGUMENT;
     if (strlen(text) >= size) return INSUFFICIENT_SIZE;
     strcpy(to, text);
@@ -177,14 +199,11 @@ static code put_text(char *to, unsigned size, const char *text) {
 
 API code nvmlInitWithFlags(unsigned flags) {
     (void)flags;
-    if (opened++ == 0) {
-        memset(counts, 0, sizeof counts);
-        calls = 0;
-    }
+    if (opened++ == 0) client_opens();
     struct call call;
     code error = enter(&call, "nvmlInitWithFlags");
     if (error == OK) return leave(&call, OK);
-    opened--;
+    if (--opened == 0) client_closes();
     return call.file < 0 ? DRIVER_NOT_LOADED : error;
 }
 
@@ -192,7 +211,10 @@ API code nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 API code nvmlShutdown(void) {
     if (!opened) return UNINITIALIZED;
-    opened--;
+    if (--opened == 0) {
+        forget_event_sets();
+        client_closes();
+    }
     return OK;
 }
 
@@ -200,12 +222,6 @@ API const char *nvmlErrorString(code error) {
     for (unsigned i = 0; i < ERROR_COUNT; i++)
         if (ERRORS[i].value == error) return ERRORS[i].text;
     return "unknown error";
-}
-
-API code nvmlSystemGetDriverVersion(char *text, unsigned size) {
-    ENTER(call);
-    const char *told = getenv("GPULOOM_STANDIN_DRIVER");
-    return leave(&call, put_text(text, size, told ? told : "580.65.06"));
 }
 
 API code nvmlSystemGetCudaDriverVersion_v2(int *version) {
@@ -254,20 +270,9 @@ API code nvmlDeviceGetName(handle device, char *text, unsigned size) {
     return leave(&call, put_text(text, size, name));
 }
 
-API code nvmlDeviceGetMemoryInfo(handle device, struct memory *memory) {
-    SEE(call, seen, device, ANY_DEVICE);
-    NEED(call, memory, INVALID_ARGUMENT);
-    memory->total = (unsigned long long)(seen.ci ? seen.profile->mem_mib : seen.model->mem_mib) << 20;
-    memory->free = memory->total;
-    memory->used = 0;
-    return leave(&call, OK);
-}
-
-API code nvmlDeviceGetComputeMode(handle device, unsigned *mode) {
-    SEE(call, seen, device, ANY_DEVICE);
-    NEED(call, mode, INVALID_ARGUMENT);
-    *mode = 0;
-    return leave(&call, OK);
+int runs_on(const struct process *process, const struct seen *seen) {
+    int there = !seen->ci || (process->gi == (int)seen->gi->id && process->ci == (int)seen->ci->id);
+    return process->gpu == (int)seen->number && there && process_lives(process);
 }
 
 /* Processes on this device; on a GPU in MIG mode, those of all its instances. */
@@ -276,12 +281,11 @@ static code list_processes(struct call *call, const struct seen *seen, unsigned 
     if (!count) return INVALID_ARGUMENT;
     for (unsigned p = 0; p < MAX_PROCESSES; p++) {
         const struct process *process = &call->world.processes[p];
-        if (process->gpu != (int)seen->number || !process_lives(process)) continue;
-        if (seen->ci && (process->gi != (int)seen->gi->id || process->ci != (int)seen->ci->id)) continue;
+        if (!runs_on(process, seen)) continue;
         if (found && number < *count) {
             memset(&found[number], 0, sizeof found[number]);
             found[number] = (struct process_info){.pid = (unsigned)process->pid,
-                                                  .used = 1 << 20,
+                                                  .used = PROCESS_BYTES,
                                                   .gi = (unsigned)process->gi,
                                                   .ci = (unsigned)process->ci};
         }
@@ -332,11 +336,19 @@ API code nvmlDeviceSetMigMode(handle device, unsigned mode, code *activation) {
             *activation = IN_USE;
         else if (!seen.gpu->resets_itself)
             *activation = RESET_REQUIRED;
+        else if (!seen.model->resets_itself && other_client())
+            *activation = IN_USE; /* it would reset itself, which nobody can while another has it open */
         else
             seen.gpu->mig = mode;
     }
     return leave(&call, OK);
 }
 
-/* Not NVML: how many calls there have been since nvmlInit, so that a test can make each of them fail in turn. */
+/* Not NVML: how many calls there have been, so that a test can make each of them fail in turn. */
 API unsigned standinCalls(void) { return calls; }
+
+/* Not NVML: count from here on. */
+API void standinBegin(void) {
+    memset(counts, 0, sizeof counts);
+    calls = 0;
+}

@@ -15,6 +15,7 @@ enum {
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     DRIVER_NOT_LOADED = 9,
+    TIMEOUT = 10,
     GPU_IS_LOST = 15,
     RESET_REQUIRED = 16,
     IN_USE = 19,
@@ -25,10 +26,29 @@ enum {
     NOTHING = -2,
 };
 
+/* Numbers of events and counters. */
+enum { XID_CRITICAL = 0x8, ALL_OF_THE_GPU = -1 };
+enum { CORRECTED, UNCORRECTED };
+enum { VOLATILE, AGGREGATE };
+enum { DEVICE_MEMORY = 2, SRAM = 7 };
+enum { EXCLUSIVE_THREAD = 1, EXCLUSIVE_PROCESS = 3 };
+
 /* What the caller's structures look like. Handles are numbers: nothing is behind them. */
 typedef void *handle;
 struct memory {
     unsigned long long total, free, used;
+};
+struct memory2 {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+};
+struct bar1_memory {
+    unsigned long long total, free, used;
+};
+struct pci_info {
+    char legacy[16];
+    unsigned domain, bus, device, pci_id, subsystem_id;
+    char bus_id[32];
 };
 struct place {
     unsigned start, size;
@@ -64,6 +84,11 @@ struct attributes {
     unsigned sms, copies, decoders, encoders, jpegs, ofas, gi_slices, ci_slices;
     unsigned long long mem_mib;
 };
+struct event {
+    handle device;
+    unsigned long long type, data;
+    unsigned gi, ci;
+};
 struct process_info {
     unsigned pid;
     unsigned long long used;
@@ -71,6 +96,17 @@ struct process_info {
 };
 _Static_assert(sizeof(struct instance_profile2) == 0x98, "as nvmlGpuInstanceProfileInfo_v2 says");
 _Static_assert(sizeof(struct compute_profile2) == 0x88, "as nvmlComputeInstanceProfileInfo_v2 says");
+
+/* What a model's board is to others than who cuts it. 0: not known. */
+enum memory_repair { NO_ECC, PAGE_RETIREMENT, ROW_REMAPPING };
+struct board {
+    const char *model;
+    unsigned pci_id, bar1_mib, cuda_major, cuda_minor, architecture;
+    enum memory_repair repair;
+};
+const struct board *board_of(const struct model *model);
+/* What a transcript says of the board of its model, like this one else; of any other model: this one. */
+const struct board *replayed_board(const struct model *of, const struct board *like);
 
 /* One call into the library: the world as it is now, locked until the call ends. */
 struct call {
@@ -106,12 +142,23 @@ struct instance *instance_with(struct gpu *gpu, unsigned id);
 struct compute *compute_with(struct instance *gi, unsigned id);
 /* Follow a handle of one of these kinds (a bit mask). One to something that is gone is an invalid argument. */
 code see(struct call *call, handle from, unsigned kinds, struct seen *seen);
+/* The last user of the library has gone, and with him what he waited for. */
+void forget_event_sets(void);
+/* Whether this process is listed as running there: on this MIG device, or anywhere on this GPU. */
+int runs_on(const struct process *process, const struct seen *seen);
+code put_text(char *to, unsigned size, const char *text);
+const char *driver_version(void);
+/* Whether the driver says what this GPU can be cut into, as it is now. */
+int tells_profiles(const struct seen *seen);
+/* What GPULOOM_STANDIN_MODES says of this setting of all GPUs; else what it is. */
+unsigned mode_named(const char *name, unsigned usual);
 /* Whether the caller counts as root. */
 int privileged(void);
-/* Whether a process runs there; -1 as gi or ci: whatever it is. */
+/* Whether a process runs there, or did until a moment ago; -1 as gi or ci: whatever it is. */
 int in_use(const struct call *call, unsigned gpu, int gi, int ci);
 
 enum { ANY_DEVICE = 1 << DEVICE | 1 << MIG_DEVICE };
+enum { PROCESS_BYTES = 1 << 20 }; /* that each process is said to use */
 
 /* ENTER, the handle, and the caller's right to ask, in one. */
 #define SEE(call, seen, from, kinds)             \

@@ -26,6 +26,7 @@ static code describe(const struct call *call, const struct seen *seen, unsigned 
 API code nvmlDeviceGetGpuInstanceProfileInfo(handle device, unsigned number, struct instance_profile *info) {
     SEE(call, seen, device, 1 << DEVICE);
     NEED(call, info, INVALID_ARGUMENT);
+    NEED(call, tells_profiles(&seen), NOT_SUPPORTED);
     const struct profile *profile = NULL;
     code error = describe(&call, &seen, number, &profile);
     NEED(call, error == OK, error);
@@ -42,6 +43,7 @@ API code nvmlDeviceGetGpuInstanceProfileInfoV(handle device, unsigned number, st
     SEE(call, seen, device, 1 << DEVICE);
     NEED(call, info, INVALID_ARGUMENT);
     NEED(call, info->version == (2u << 24 | sizeof *info), VERSION_MISMATCH);
+    NEED(call, tells_profiles(&seen), NOT_SUPPORTED);
     const struct profile *profile = NULL;
     code error = describe(&call, &seen, number, &profile);
     NEED(call, error == OK, error);
@@ -62,7 +64,7 @@ API code nvmlDeviceGetGpuInstancePossiblePlacements_v2(handle device, unsigned i
     SEE(call, seen, device, 1 << DEVICE);
     const struct profile *profile = profile_with(seen.model, id);
     NEED(call, count, INVALID_ARGUMENT);
-    NEED(call, profile, NOT_SUPPORTED);
+    NEED(call, profile && tells_profiles(&seen), NOT_SUPPORTED);
     NEED(call, privileged(), NO_PERMISSION);
     NEED(call, !places || *count >= profile->places, INSUFFICIENT_SIZE);
     for (unsigned i = 0; places && i < profile->places; i++)
@@ -155,6 +157,7 @@ API code nvmlGpuInstanceDestroy(handle instance) {
     SEE(call, seen, instance, 1 << INSTANCE);
     NEED(call, privileged(), NO_PERMISSION);
     for (unsigned i = 0; i < MAX_COMPUTES; i++) NEED(call, !seen.gi->computes[i].used, IN_USE);
+    NEED(call, !in_use(&call, seen.number, (int)seen.gi->id, -1), IN_USE);
     seen.gi->used = 0;
     call.changed = 1;
     return leave(&call, OK);

@@ -17,7 +17,7 @@ static struct {
     unsigned mig, number;
     int code;
 } codes[MAX_CODES];
-static unsigned code_count;
+static unsigned code_count, pci_id;
 
 /* How a code stands there that does not depend on a profile's number. */
 enum { ANY_NUMBER = 999 };
@@ -53,6 +53,7 @@ static void read_line(const char *line) {
     read_code(line);
     if (rest_of(line, "model", model_name)) model.name = model_name;
     if (rest_of(line, "product", product)) model.product = product;
+    sscanf(line, "pci %x", &pci_id);
     sscanf(line, "shape %u %u %u %d", &model.mem_mib, &model.slices, &model.units, &model.resets_itself);
 }
 
@@ -62,13 +63,21 @@ static int read_again(void) {
     if (!world || snprintf(path, sizeof path, "%s.replayed", world) >= (int)sizeof path) return 0;
     FILE *file = fopen(path, "re");
     if (!file) return 0;
-    model.profile_count = code_count = 0;
+    model.profile_count = code_count = pci_id = 0;
     while (fgets(line, sizeof line, file)) read_line(line);
     fclose(file);
     return model.name != NULL;
 }
 
 const struct model *replayed_model(void) { return read_again() ? &model : NULL; }
+
+const struct board *replayed_board(const struct model *of, const struct board *like) {
+    static struct board told;
+    if (of != &model) return like;
+    told = *like;
+    if (pci_id) told.pci_id = pci_id;
+    return &told;
+}
 
 /* The name without the version that a function's newer form has at its end. */
 static size_t stem(const char *function) {

@@ -3,9 +3,13 @@
  *   standinctl init MODEL[+mig][+resets] …   new hardware; MIG mode on; mode changes that need no reset by hand
  *   standinctl show                          the whole state as JSON
  *   standinctl use [UUID]                    be a process on a device ($CUDA_VISIBLE_DEVICES) until standard input ends
- *   standinctl reset GPU                     pending MIG mode takes effect, instances are gone
- *   standinctl lose|find GPU                 the GPU falls off the bus, or is back, empty
+ *   standinctl reset GPU                     if nobody has the driver open: the pending MIG mode, no instances
+ *   standinctl lose|find GPU                 the GPU falls off the bus (Xid 79), or is back, empty and reset
+ *   standinctl xid GPU CODE                  the driver reports a critical error, to whoever has asked to be told
+ *   standinctl ecc GPU COUNT                 so many more uncorrected ECC errors, until the next reset
+ *   standinctl retired GPU                   broken memory waits for a reset to be set aside
  */
+#include "clients.h"
 #include "world.h"
 
 #include <stdio.h>
@@ -89,33 +93,66 @@ static int use(const char *uuid) {
     return 0;
 }
 
-static int change(int file, struct world *world, const char *verb, const char *number) {
-    unsigned long g = strtoul(number, NULL, 10);
-    if (g >= world->gpu_count) return fail("no such GPU:", number);
+/* What a reset and a power cut have in common: what was in use a moment ago is no more, and errors are repaired. */
+static void clear(struct world *world, unsigned g) {
     struct gpu *gpu = &world->gpus[g];
-    for (unsigned p = 0; p < MAX_PROCESSES && strcmp(verb, "reset") == 0; p++)
-        if (process_lives(&world->processes[p]) && world->processes[p].gpu == (int)g)
-            return fail("in use: GPU", number);
     memset(gpu->instances, 0, sizeof gpu->instances);
-    gpu->lost = strcmp(verb, "lose") == 0;
-    if (strcmp(verb, "reset") == 0) gpu->mig = gpu->mig_pending;
+    gpu->ecc_errors = gpu->repair_pending = 0;
+    for (unsigned p = 0; p < MAX_PROCESSES; p++)
+        if (world->processes[p].gone_ns && world->processes[p].gpu == (int)g) world->processes[p] = (struct process){0};
+}
+
+static int reset(struct world *world, unsigned g) {
+    for (unsigned p = 0; p < MAX_PROCESSES; p++)
+        if (process_lives(&world->processes[p]) && world->processes[p].gpu == (int)g)
+            return fail("a process is on the GPU:", "no reset");
+    if (other_client()) return fail("another client of the driver holds the GPU:", "no reset");
+    handles_die(g);
+    clear(world, g);
+    world->gpus[g].mig = world->gpus[g].mig_pending;
+    return 0;
+}
+
+static int change(int file, struct world *world, int count, char **words) {
+    enum { FELL_OFF_THE_BUS = 79 };
+    const char *verb = words[0];
+    unsigned g = count > 1 ? (unsigned)strtoul(words[1], NULL, 10) : MAX_GPUS;
+    unsigned number = count > 2 ? (unsigned)strtoul(words[2], NULL, 10) : 0;
+    if (g >= world->gpu_count) return fail("no such GPU:", count > 1 ? words[1] : "(none)");
+    struct gpu *gpu = &world->gpus[g];
+    if (strcmp(verb, "reset") == 0 && count == 2) {
+        if (reset(world, g)) return 1;
+    } else if (strcmp(verb, "lose") == 0 && count == 2) {
+        memset(gpu->instances, 0, sizeof gpu->instances);
+        gpu->lost = 1;
+        handles_die(g);
+        add_xid(world, g, FELL_OFF_THE_BUS);
+    } else if (strcmp(verb, "find") == 0 && count == 2) {
+        clear(world, g);
+        gpu->lost = 0;
+    } else if (strcmp(verb, "xid") == 0 && count == 3) {
+        add_xid(world, g, number);
+    } else if (strcmp(verb, "ecc") == 0 && count == 3) {
+        gpu->ecc_errors += number;
+        gpu->ecc_errors_ever += number;
+    } else if (strcmp(verb, "retired") == 0 && count == 2) {
+        gpu->repair_pending = 1;
+    } else
+        return fail("what is", verb);
     return world_save(file, world) ? fail("cannot write", "GPULOOM_STANDIN_STATE") : 0;
 }
 
 int main(int count, char **words) {
     struct world world;
-    int result = 2;
     const char *verb = count > 1 ? words[1] : "";
     if (strcmp(verb, "init") == 0) return init(count - 2, words + 2);
     if (strcmp(verb, "use") == 0) return use(count > 2 ? words[2] : getenv("CUDA_VISIBLE_DEVICES"));
     int file = world_open(&world);
     if (file < 0) return fail("cannot read", "GPULOOM_STANDIN_STATE");
-    if (strcmp(verb, "show") == 0)
-        result = show(&world);
-    else if (count == 3 && (strcmp(verb, "reset") == 0 || strcmp(verb, "lose") == 0 || strcmp(verb, "find") == 0))
-        result = change(file, &world, verb, words[2]);
-    else
-        fail("what is", verb);
+    int show_it = strcmp(verb, "show") == 0 && count == 2;
+    int result = show_it     ? show(&world)
+                 : count > 1 ? change(file, &world, count - 1, words + 1)
+                             : fail("what is", "it");
     world_close(file);
     return result;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -91,40 +92,6 @@ static unsigned active_copy(int file) {
     return active & 1;
 }
 
-int world_open(struct world *world) {
-    const char *path = state_path();
-    char magic[sizeof MAGIC];
-    int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    if (file < 0) return -1;
-    if (flock(file, LOCK_EX) != 0 || pread(file, magic, sizeof magic, 0) != sizeof magic ||
-        memcmp(magic, MAGIC, sizeof magic) != 0 ||
-        pread(file, world, sizeof *world, copy_at(active_copy(file))) != sizeof *world) {
-        close(file);
-        return -1;
-    }
-    return file;
-}
-
-int world_save(int file, const struct world *world) {
-    unsigned next = 1 - active_copy(file);
-    if (pwrite(file, world, sizeof *world, copy_at(next)) != sizeof *world) return -1;
-    return pwrite(file, &next, sizeof next, offsetof(struct file, active)) == sizeof next ? 0 : -1;
-}
-
-void world_close(int file) { close(file); /* gives the lock back too */ }
-
-int world_create(const struct world *world) {
-    static struct file content;
-    const char *path = state_path();
-    int file = path ? open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
-    if (file < 0) return -1;
-    memcpy(content.magic, MAGIC, sizeof MAGIC);
-    content.copies[0] = *world;
-    int done = write(file, &content, sizeof content) == sizeof content;
-    close(file);
-    return done ? 0 : -1;
-}
-
 /* When a process was started, in clock ticks since boot; 0 if it is gone, or dead and not yet buried. One whose first
  * thread has ended looks dead, but has others. */
 static unsigned long long birth(int pid) {
@@ -146,7 +113,71 @@ static unsigned long long birth(int pid) {
     return (state == 'Z' && threads <= 1) || state == 'X' ? 0 : born;
 }
 
-int process_lives(const struct process *process) { return process->pid > 0 && birth(process->pid) == process->born; }
+static int has_gone(const struct process *process) { return process->pid > 0 && birth(process->pid) != process->born; }
+
+int process_lives(const struct process *process) { return process->pid > 0 && !process->gone_ns && !has_gone(process); }
+
+unsigned long long now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (unsigned long long)now.tv_sec * 1000000000u + (unsigned long long)now.tv_nsec;
+}
+
+int process_lingers(const struct process *process) {
+    const char *seconds = getenv("GPULOOM_STANDIN_LINGER_S");
+    double linger_ns = seconds ? strtod(seconds, NULL) * 1e9 : 0;
+    return process->gone_ns && (double)(now_ns() - process->gone_ns) < linger_ns;
+}
+
+/* Nobody tells the driver that a process ends, and a kernel does not write down when: it is noted at the first look. */
+static int note_gone(struct world *world) {
+    int noted = 0;
+    for (unsigned p = 0; p < MAX_PROCESSES; p++) {
+        struct process *process = &world->processes[p];
+        if (process->gone_ns || !has_gone(process)) continue;
+        process->gone_ns = now_ns();
+        noted = 1;
+    }
+    return noted;
+}
+
+int world_save(int file, const struct world *world) {
+    unsigned next = 1 - active_copy(file);
+    if (pwrite(file, world, sizeof *world, copy_at(next)) != sizeof *world) return -1;
+    return pwrite(file, &next, sizeof next, offsetof(struct file, active)) == sizeof next ? 0 : -1;
+}
+
+int world_open(struct world *world) {
+    const char *path = state_path();
+    char magic[sizeof MAGIC];
+    int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (file < 0) return -1;
+    if (flock(file, LOCK_EX) != 0 || pread(file, magic, sizeof magic, 0) != sizeof magic ||
+        memcmp(magic, MAGIC, sizeof magic) != 0 ||
+        pread(file, world, sizeof *world, copy_at(active_copy(file))) != sizeof *world) {
+        close(file);
+        return -1;
+    }
+    if (note_gone(world) && world_save(file, world) != 0) {
+        close(file);
+        return -1;
+    }
+    return file;
+}
+
+void world_close(int file) { close(file); /* gives the lock back too */ }
+
+int world_create(const struct world *world) {
+    static struct file content;
+    const char *path = state_path();
+    int file = path ? open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
+    if (file < 0) return -1;
+    memcpy(content.magic, MAGIC, sizeof MAGIC);
+    content.copies[0] = *world;
+    int done = write(file, &content, sizeof content) == sizeof content;
+    close(file);
+    return done ? 0 : -1;
+}
 
 void gpu_uuid(char *text, unsigned gpu) { snprintf(text, UUID_LENGTH, "GPU-5ca1ab1e-0000-4000-8000-%012x", gpu); }
 
@@ -176,6 +207,17 @@ static int device_of(const struct world *world, const char *uuid, struct process
     return 0;
 }
 
+/* An empty one, or that of the process that has been gone for longest. */
+static struct process *free_place(struct world *world) {
+    struct process *found = NULL;
+    for (unsigned p = 0; p < MAX_PROCESSES; p++) {
+        struct process *process = &world->processes[p];
+        if (process->pid && !process->gone_ns) continue;
+        if (!found || process->gone_ns < found->gone_ns) found = process;
+    }
+    return found;
+}
+
 int world_use(const char *uuid) {
     struct world world;
     struct process me = {.pid = getpid()};
@@ -184,12 +226,20 @@ int world_use(const char *uuid) {
     me.born = birth(me.pid);
     if (device_of(&world, uuid, &me)) {
         result = 20; /* no memory: the table of processes is full */
-        for (unsigned p = 0; p < MAX_PROCESSES && result; p++)
-            if (!process_lives(&world.processes[p])) {
-                world.processes[p] = me;
-                result = world_save(file, &world) ? 999 : 0;
-            }
+        struct process *place = free_place(&world);
+        if (place) {
+            *place = me;
+            result = world_save(file, &world) ? 999 : 0;
+        }
     }
     world_close(file);
     return result;
+}
+
+/* In the place of the oldest. */
+void add_xid(struct world *world, unsigned gpu, unsigned code) {
+    struct xid *oldest = &world->xids[0];
+    for (unsigned i = 1; i < MAX_XIDS; i++)
+        if (world->xids[i].serial < oldest->serial) oldest = &world->xids[i];
+    *oldest = (struct xid){++world->serial, gpu, code};
 }

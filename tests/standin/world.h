@@ -6,7 +6,7 @@
 #ifndef STANDIN_WORLD_H
 #define STANDIN_WORLD_H
 
-enum { MAX_GPUS = 8, MAX_INSTANCES = 8, MAX_COMPUTES = 7, MAX_PROCESSES = 128, UUID_LENGTH = 48 };
+enum { MAX_GPUS = 8, MAX_INSTANCES = 8, MAX_COMPUTES = 7, MAX_PROCESSES = 128, MAX_XIDS = 32, UUID_LENGTH = 48 };
 enum media { PLAIN, SOME_MEDIA, ALL_MEDIA, NO_MEDIA };
 
 /* A profile may start at 0, step, 2 * step …: `places` of them. `number` is NVML's enumeration, `id` its answer. */
@@ -36,19 +36,29 @@ struct instance {
 struct gpu {
     char model[32];
     unsigned mig, mig_pending, resets_itself, lost;
+    /* Uncorrected ECC errors since the last reset, and ever; whether broken memory waits for a reset to be set aside. */
+    unsigned long long ecc_errors, ecc_errors_ever;
+    unsigned repair_pending, compute_mode, persistence;
     struct instance instances[MAX_INSTANCES];
 };
 
-/* A process on a whole GPU has gi and ci -1. `born` tells it from a later process with the same number. */
+/* A process on a whole GPU has gi and ci -1. `born` tells it from a later process with the same number. `gone_ns` is
+ * when it was first seen to be gone (CLOCK_BOOTTIME), by whoever looked; 0 before. */
 struct process {
     int pid, gpu, gi, ci;
-    unsigned long long born;
+    unsigned long long born, gone_ns;
+};
+
+/* A critical error that the driver has reported. */
+struct xid {
+    unsigned serial, gpu, code;
 };
 
 struct world {
     unsigned gpu_count, serial;
     struct gpu gpus[MAX_GPUS];
     struct process processes[MAX_PROCESSES];
+    struct xid xids[MAX_XIDS]; /* the latest; 0 as serial: none */
 };
 
 /* What a GPU is called that is as a transcript says. */
@@ -61,7 +71,8 @@ int replayed_code(const struct model *of, const char *function, unsigned mig);
 /* What it answers about a profile's number that this GPU does not have. */
 int replayed_absence(const struct model *of, const char *function, unsigned mig, unsigned number);
 
-/* Open and lock the file that GPULOOM_STANDIN_STATE names, and read it. A file descriptor, or -1. */
+/* Open and lock the file that GPULOOM_STANDIN_STATE names, read it, and note in it which processes have gone since the
+ * last look. A file descriptor, or -1. */
 int world_open(struct world *world);
 /* Replace what is in the file. A process that dies in the middle leaves the old content in force. */
 int world_save(int file, const struct world *world);
@@ -69,6 +80,11 @@ void world_close(int file);
 int world_create(const struct world *world);
 
 int process_lives(const struct process *process);
+/* It has gone, but what it used still counts as in use: for the seconds in GPULOOM_STANDIN_LINGER_S. */
+int process_lingers(const struct process *process);
+void add_xid(struct world *world, unsigned gpu, unsigned code);
+/* CLOCK_BOOTTIME, the same for all processes of a machine. */
+unsigned long long now_ns(void);
 /* Register this process on a GPU or a MIG device by its UUID, as CUDA would. An NVML code. */
 int world_use(const char *uuid);
 void gpu_uuid(char *text, unsigned gpu);

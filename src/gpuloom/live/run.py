@@ -114,6 +114,7 @@ def run_jobs(
     else:
         hosts = _hosts(cutter, wish.gpus)
     devices = devices_of(cutter, hosts, store)
+    cutter.notice = settings.notice
     keeper = Keeper(wish.memory, settings.notice)
     settings = kept_by(keeper, settings)
     if before is None:
@@ -229,7 +230,8 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
     _check_limits(wish.jobs, launcher)
     for gpu in cluster.gpus:
         users = devices.users(gpu.index)  # it may be ours since a run that was killed, whose jobs go on
-        reason = devices.clear(gpu.index) if users is None else f"it is in use by {users}; {STILL_THERE}"
+        to_cut = getattr(policy, "cuts", False)
+        reason = devices.clear(gpu.index, to_cut) if users is None else f"it is in use by {users}; {STILL_THERE}"
         if reason is not None:
             raise Refused(f"{devices.noun} {devices.hosts[gpu.index]}: {reason}")
     noise = devices.noise()  # before the clock starts
@@ -248,7 +250,7 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
         wish.memory,
     )
     described, costs = describe(cluster, run.gpus), settings.timing.told_costs()
-    store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=described, costs=costs))
+    store.begin(run, Header(_written(cluster), wish.policy, wish.seed, cluster=described, costs=costs, freezes=True))
     engine = Engine(cluster, policy, costs=costs, max_crashes=MAX_CRASHES)
     body = LocalBody(engine, devices, store, Clock(run.origin_unix_s, run.pace), launcher, settings)
     earlier = handed_in(run, cluster, settings.notice)

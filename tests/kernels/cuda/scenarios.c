@@ -368,9 +368,56 @@ static void entries(void) {
     show_entry(ask, "cuLaunchNothing", 12000);
     show_entry(ask, "cuLaunchKernelEx", 99000);
 }
+
+/* Functions for each thread, asked for as of a version of CUDA that did not have them yet: cuda-bindings does so. The
+ * kernels go to the two default streams, as the test sees; every function must lead to what it led to before. */
+static void versions(void) {
+    __typeof__(&cuGetProcAddress_v2) ask;
+    __typeof__(&cuLaunchKernel) early, late, plain;
+    __typeof__(&cuStreamSynchronize) wait_early, wait_late;
+    *(void **)&ask = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuGetProcAddress_v2");
+    for (int round = 0; round < 2; round++) {
+        *(void **)&early = found(ask, "cuLaunchKernel", 4000, 2);
+        *(void **)&late = found(ask, "cuLaunchKernel", 7000, 2);
+        *(void **)&plain = found(ask, "cuLaunchKernel", 7000, 0);
+        *(void **)&wait_early = found(ask, "cuStreamSynchronize", 2000, 2);
+        *(void **)&wait_late = found(ask, "cuStreamSynchronize", 7000, 2);
+    }
+    printf("%d %d %d\n", early == plain, early == late, wait_early == wait_late);
+    CUdeviceptr at = buffer();
+    CUfunction add = function("add");
+    long long value = 1;
+    void *parameters[] = {&at, &value};
+    CHECK(early(add, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+    for (int i = 0; i < 2; i++) CHECK(plain(add, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+    CHECK(cu.cuCtxSynchronize());
+    for (int i = 0; i < 4; i++) CHECK(late(add, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+    CHECK(wait_early(NULL));
+    CHECK(wait_late(NULL));
+    CHECK(cu.cuCtxSynchronize());
+    printf("%lld\n", result_of(at));
+    stage("done");
+}
 #else
 static void entries(void) {}
+static void versions(void) {}
 #endif
+
+/* Two kernels whose names differ late, as those of C++ templates do. */
+static void long_names(void) {
+    enum { LENGTH = 3000 };
+    char name[LENGTH + 1];
+    memset(name, 'x', LENGTH);
+    memcpy(name, "add", 3);
+    name[LENGTH] = 0;
+    CUdeviceptr at = buffer();
+    for (char last = 'a'; last <= 'b'; last++) {
+        name[LENGTH - 1] = last;
+        CHECK(launch(function(name), NULL, at, 1));
+    }
+    CHECK(cu.cuCtxSynchronize());
+    printf("%lld\n", result_of(at));
+}
 
 int main(int count, char **arguments) {
     static const struct {
@@ -386,7 +433,9 @@ int main(int count, char **arguments) {
                      {"fault_elsewhere", fault_elsewhere},
                      {"fault_at_once", fault_at_once},
                      {"capture", capture},
-                     {"entries", entries}};
+                     {"entries", entries},
+                     {"versions", versions},
+                     {"long_names", long_names}};
     if (count < 2) return 2;
     if (strcmp(arguments[1], "without_driver") == 0) { /* is a driver seen where there is none? */
         bool seen = dlsym(RTLD_DEFAULT, "cuLaunchKernel") != NULL;

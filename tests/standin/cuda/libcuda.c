@@ -13,8 +13,9 @@
  *                        returns; the error is $STANDIN_CUDA_FAULT, or CUDA_ERROR_LAUNCH_FAILED
  * Parameters: the buffer (CUdeviceptr), the value (long long). Device memory is the process' own.
  *
- * $STANDIN_CUDA_IS says what is unusual about the driver: "unmanaged" (no concurrent access to managed memory) or
- * "green" (the default streams are said to be of another context than the current one). */
+ * $STANDIN_CUDA_IS says what is unusual about the driver: "unmanaged" (no concurrent access to managed memory), "green"
+ * (the default streams are said to be of another context than the current one) or "eager" (asked for functions with a
+ * default stream for each thread, cuGetProcAddress gives them for versions of CUDA that did not have them yet). */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +38,13 @@ API CUresult cuInit(unsigned flags) {
     CUresult result = device ? CUDA_SUCCESS : open_device();
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+enum { DRIVER_VERSION = 13000 };
+
+API CUresult cuDriverGetVersion(int *version) {
+    *version = DRIVER_VERSION;
+    return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceGetCount(int *count) {
@@ -142,7 +150,7 @@ API CUresult cuCtxSynchronize(void) {
 
 static void *new_function(const char *name, bool is_kernel) {
     struct CUfunc_st *made = calloc(1, sizeof *made);
-    snprintf(made->name, sizeof made->name, "%s", name);
+    made->name = strdup(name);
     made->is_kernel = is_kernel;
     return made;
 }
@@ -395,6 +403,7 @@ static const struct {
     entry *function;
 } entries[] = {
     OF(cuInit, "cuInit", 2000, false),
+    OF(cuDriverGetVersion, "cuDriverGetVersion", 2020, false),
     OF(cuDeviceGet, "cuDeviceGet", 2000, false),
     OF(cuDeviceGetCount, "cuDeviceGetCount", 2000, false),
     OF(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, false),
@@ -419,6 +428,7 @@ static const struct {
     OF(cuStreamEndCapture, "cuStreamEndCapture", 10000, false),
     OF(cuGraphGetNodes, "cuGraphGetNodes", 10000, false),
     OF(cuGraphInstantiateWithFlags, "cuGraphInstantiate", 12000, false),
+    OF(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, false),
     OF(cuGraphLaunch, "cuGraphLaunch", 10000, false),
     OF(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, true),
     OF(cuLaunchHostFunc, "cuLaunchHostFunc", 10000, false),
@@ -432,15 +442,14 @@ static const struct {
     OF(cuGetProcAddress_v2, "cuGetProcAddress", 12000, false),
 };
 
-enum { DRIVER_VERSION = 13000 };
-
 static CUdriverProcAddressQueryResult find_entry(const char *symbol, void **function, int version, cuuint64_t flags) {
     bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, known = false;
     *function = NULL;
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
         if (strcmp(entries[i].base, symbol) != 0 || (entries[i].per_thread && !per_thread)) continue;
         known = true;
-        if (entries[i].since <= version) memcpy(function, &entries[i].function, sizeof *function);
+        if (entries[i].since <= version || (entries[i].per_thread && is_unusual("eager")))
+            memcpy(function, &entries[i].function, sizeof *function);
     }
     if (*function) return CU_GET_PROC_ADDRESS_SUCCESS;
     return known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

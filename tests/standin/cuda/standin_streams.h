@@ -9,7 +9,7 @@
 #include "standin_cuda.h"
 
 struct CUfunc_st {
-    char name[64];
+    char *name;
     bool is_kernel; /* was asked for as a CUkernel */
 };
 

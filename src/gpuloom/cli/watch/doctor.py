@@ -28,7 +28,7 @@ def doctor(
     ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.table,
 ) -> None:
-    """Check this host: driver, GPUs, MIG mode, permissions, MPS, DCGM; and say which limits are enforced here.
+    """Check this host: driver, GPUs, their modes and holders, other managers, permissions, disk, MPS, cgroups, DCGM.
 
     \b
     gpuloom doctor
@@ -36,10 +36,10 @@ def doctor(
     gpuloom doctor --device cpu           this machine's CPU time as a device, and how steady it is
     gpuloom doctor --selftest --gpu 0     cut an idle GPU in every way, and write down what the driver answers
 
-    Nothing is changed, but by --selftest, which asks before and restores the GPU: see docs/selftest.md. With --device
-    the same work is run again and again, for some seconds. Exit code 1 means that gpuloom can neither cut nor share a
-    GPU (or such a device) of this host, or that a part of the self-test failed; everything that works on emulated GPUs
-    (plan, simulate, compare) works all the same.
+    And say which limits are enforced here. Nothing is changed, but by --selftest, which asks before and restores the
+    GPU: see docs/selftest.md. With --device the same work is run again and again, for some seconds. Exit code 1 means
+    that to cut a GPU (or such a device) of this host would fail, or that a part of the self-test did; everything that
+    works on emulated GPUs (plan, simulate, compare) works all the same.
     """
     if selftest:
         if device:
@@ -63,7 +63,7 @@ def doctor(
         if output is Output.table:
             typer.echo()
             emit(host.sharing, output, "what a share means on this host")
-    if not (host.can_cut or host.can_share):
+    if not host.can_cut:
         raise typer.Exit(1)
 
 

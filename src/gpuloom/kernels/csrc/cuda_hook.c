@@ -35,19 +35,20 @@ union pointer {
 /* Which functions are ours */
 
 /* A function as the library exports it; how cuGetProcAddress is asked for it: by which name, from which version of CUDA
- * on (newer ones come later), and whether it is the variant with a default stream for each thread. */
+ * on (newer ones come later; NVIDIA's cudaTypedefs.h has these numbers), and whether it is the variant with a default
+ * stream for each thread. */
 /* clang-format off */
 #define HOOKS(HOOK)                                                                \
     HOOK(cuGetProcAddress, "cuGetProcAddress", 0, false)                           \
     HOOK(cuGetProcAddress_v2, "cuGetProcAddress", 12000, false)                    \
     HOOK(cuLaunchKernel, "cuLaunchKernel", 0, false)                               \
-    HOOK(cuLaunchKernel_ptsz, "cuLaunchKernel", 0, true)                           \
+    HOOK(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, true)                           \
     HOOK(cuLaunchKernelEx, "cuLaunchKernelEx", 0, false)                           \
-    HOOK(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 0, true)                       \
+    HOOK(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 11060, true)                       \
     HOOK(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 0, false)         \
-    HOOK(cuLaunchCooperativeKernel_ptsz, "cuLaunchCooperativeKernel", 0, true)     \
+    HOOK(cuLaunchCooperativeKernel_ptsz, "cuLaunchCooperativeKernel", 9000, true)     \
     HOOK(cuGraphLaunch, "cuGraphLaunch", 0, false)                                 \
-    HOOK(cuGraphLaunch_ptsz, "cuGraphLaunch", 0, true)                             \
+    HOOK(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, true)                             \
     HOOK(cuStreamDestroy, "cuStreamDestroy", 0, false)                             \
     HOOK(cuStreamDestroy_v2, "cuStreamDestroy", 4000, false)                       \
     HOOK(cuCtxDestroy, "cuCtxDestroy", 0, false)                                   \
@@ -57,12 +58,12 @@ union pointer {
     HOOK(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 0, false)             \
     HOOK(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, false)      \
     HOOK(cuStreamSynchronize, "cuStreamSynchronize", 0, false)                     \
-    HOOK(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 0, true)                 \
+    HOOK(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, true)                 \
     HOOK(cuCtxSynchronize, "cuCtxSynchronize", 0, false)                           \
     HOOK(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, false)                    \
     HOOK(cuEventSynchronize, "cuEventSynchronize", 0, false)                       \
     HOOK(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020, false)                             \
-    HOOK(cuMemcpyDtoH_v2_ptds, "cuMemcpyDtoH", 3020, true)
+    HOOK(cuMemcpyDtoH_v2_ptds, "cuMemcpyDtoH", 7000, true)
 /* clang-format on */
 
 #define NUMBER(name, ...) HOOK_##name,
@@ -161,12 +162,17 @@ LOOM_API EARLY void *dlsym(void *restrict handle, const char *restrict name) {
     return next_dlsym()(handle, name);
 }
 
+/* Which of ours stands for what the driver has given. That is told by what it is, where the driver gives what it also
+ * exports. Otherwise by NVIDIA's rule: the newest that the version has, and if asked for, one for each thread. */
 static void replace(const char *symbol, void **function, int version, cuuint64_t flags) {
     struct hook *best = NULL;
     bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     for (struct hook *hook = hooks; hook < hooks + HOOK_COUNT; hook++) {
-        if (strcmp(symbol, hook->base) != 0 || version < hook->since || (hook->per_thread && !per_thread)) continue;
-        if (!best || hook->per_thread >= best->per_thread) best = hook; /* newer versions come later in the list */
+        if (strcmp(symbol, hook->base) != 0) continue;
+        union pointer known = {.function = real(hook)};
+        bool is_it = known.data == *function;
+        if (is_it || (version >= hook->since && (per_thread || !hook->per_thread))) best = hook; /* newer come later */
+        if (is_it) break;
     }
     if (best) *function = ours_or(best, real(best), *function);
 }

@@ -62,7 +62,7 @@ struct cuda_launch {
     /* For a record only: */
     uint64_t grid[3], block[3];
     bool after_wait;
-    char name[192];
+    char name[]; /* of C++ kernels, thousands of characters long */
 };
 
 /* Guards the streams and what they have pending. Never held while the driver is called: it might wait for a callback of
@@ -319,14 +319,14 @@ struct cuda_stream *cuda_watched(CUstream handle) {
 
 struct cuda_launch *cuda_before(struct cuda_stream *stream, const char *name, const uint64_t grid[3],
                                 const uint64_t block[3]) {
-    struct cuda_launch *launch = calloc(1, sizeof *launch);
+    struct cuda_launch *launch = calloc(1, sizeof *launch + (loom_recording() ? strlen(name) + 1 : 0));
     if (!launch) return NULL;
     launch->stream = stream;
     launch->kernel = loom_kernel_id(name, 3, grid, block);
     if (loom_recording()) {
         memcpy(launch->grid, grid, sizeof launch->grid);
         memcpy(launch->block, block, sizeof launch->block);
-        strncpy(launch->name, name, sizeof launch->name - 1);
+        strcpy(launch->name, name);
     } else
         loom_stream_launch(stream->loom, launch->kernel);
     unsigned now = atomic_load(&waits);
