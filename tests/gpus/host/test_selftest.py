@@ -27,6 +27,7 @@ MIG = "MIG-8a2b3c4d-1111-2222-3333-0123456789ab"
         ("process 4711 and process 12, process 4711", "process pid-1 and process pid-2, process pid-1"),
         ("/var/lib/gpuloom/mps/gpu-12ab/pipe is 3 bytes too long", "(a path) is 3 bytes too long"),
         ("ask atlas.lab or atlas: ada has it, /home/ada/x.", "ask (a name) or (a name): (a name) has it, (a path)"),
+        ("stop dcgm-exporter (process 9), then run it", "stop process pid-1, then run it"),
         ("sms/memory of 1/0, adapter", "sms/memory of 1/0, adapter"),
     ],
 )

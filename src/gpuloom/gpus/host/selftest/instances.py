@@ -91,7 +91,7 @@ def _while_it_lives(session: Session, running: Client, instance: Instance) -> di
     state = session.look()
     listed = [process.instance == instance for process in state.processes if process.pid == running.pid]
     try:
-        refused = not session.cut(()).reached  # gpuloom never destroys under a process that it sees
+        refused = not session.try_to_cut(()).reached  # gpuloom never destroys under a process that it sees
     except Refused:
         refused = True
     return {"listed": bool(listed), "listed_on_its_instance": any(listed), "gpuloom_refuses": refused}

@@ -18,24 +18,18 @@ def switch_on(session: Session) -> Finding:
 
 def _switch(session: Session, *, on: bool) -> Finding:
     word, state = "on" if on else "off", session.see_mig()
-    was, begun_s, cuts = state.mig, time.monotonic(), list[CutOutcome]()
-
-    def is_settled() -> bool:
-        cuts.append(session.cut((), mig=on))
-        return cuts[-1].reached or _waits_for_reset(session, on=on)
-
-    settled_s = session.wait(is_settled)  # as the GPU may be in use for some time after MPS has ended
-    cut = cuts[-1]
+    was, begun_s = state.mig, time.monotonic()
+    cut = session.cut((), mig=on)
     facts: dict[str, object] = {"was": was, "is": cut.mig, "seconds": round(time.monotonic() - begun_s, 3)}
     if cut.reached:
         facts["waits_for_reset"] = None if was == on else False
         return Finding(Verdict.OK, f"MIG was {word} already" if was == on else f"MIG is {word}", facts)
-    if settled_s is None:
+    if not _waits_for_reset(session, on=on):
         return Finding(Verdict.FAILED, _why(cut), facts)
     facts["waits_for_reset"] = True
     session.cut((), mig=was)  # or it would happen at some later reset, when nobody thinks of it any more
     switch = f"nvidia-smi -i {session.gpu} -mig {int(on)}"
-    advice = f"to test the rest run `{switch}` and `nvidia-smi --gpu-reset -i {session.gpu}`, then the self-test again"
+    advice = f"to test the rest, run `{switch}`, then {cut.remedy}, then the self-test again"
     return Finding(Verdict.NOT_HERE, f"MIG is {word} only after a reset of this GPU; {advice}", facts)
 
 
@@ -62,7 +56,7 @@ def restore(session: Session) -> Finding:
 def _left(session: Session) -> str | None:
     """Why the GPU is not yet as it was found; None if it is."""
     try:
-        cut = session.cutter.leave(session.gpu)
+        cut = session.cutter.leave(session.gpu, patience_s=0)
     except Refused as reason:
         return str(reason)
     return None if cut.reached else _why(cut)

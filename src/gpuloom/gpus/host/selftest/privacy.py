@@ -12,6 +12,8 @@ UUID = re.compile(r"\b(MIG-GPU|MIG|GPU)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-
 PATH = re.compile(r"(?<![\w./<])/(?:[^\s/:;,'\"()]+/)*[^\s/:;,'\"()]+/?")
 PROCESS = re.compile(r"\bprocess (\d+)(?: \(.{1,15}\))?")
 """As `driver.Process` writes one; the kernel keeps 15 characters of a program's name."""
+HOLDER = re.compile(r"\S+ \(process (\d+)\)")
+"""As `around.holders` writes one."""
 EVERYBODY = frozenset({"root", "localhost", "nobody", "user", "host"})
 """Names that tell nothing, and that our own sentences use."""
 
@@ -42,7 +44,9 @@ class Pseudonyms:
         return " ".join(self._known.get(f"pid {word}", word) for word in self.sentence(text).split())
 
     def sentence(self, text: str) -> str:
-        text = PROCESS.sub(lambda found: f"process {self.pid(int(found[1]))}", self.driver(text))
+        text = self.driver(text)
+        for pattern in (HOLDER, PROCESS):
+            text = pattern.sub(lambda found: f"process {self.pid(int(found[1]))}", text)
         return self._names.sub("(a name)", PATH.sub("(a path)", text))
 
     def _pseudonym(self, kind: str, hidden: str) -> str:

@@ -108,5 +108,5 @@ class SelfTest:
             finding = Finding(Verdict.NOT_HERE, str(reason), {})
         except Exception as problem:  # whatever it was, the rest is tested and the GPU restored
             finding = Finding(Verdict.FAILED, str(problem) or type(problem).__name__, {})
-        seconds, detail = time.monotonic() - begun_s, self._recorder.pseudonyms.sentence(finding.detail)
-        return Part(name, finding.verdict, detail, seconds, finding.facts, self._recorder.take())
+        seconds, told = time.monotonic() - begun_s, self._recorder.pseudonyms.sentence(finding.detail)
+        return Part(name, finding.verdict, finding.detail, told, seconds, finding.facts, self._recorder.take())

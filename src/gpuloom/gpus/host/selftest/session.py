@@ -55,8 +55,19 @@ class Session:
         return self.cutter.look(self.gpu)
 
     def cut(self, layout: Layout, *, mig: bool = True) -> CutOutcome:
+        """Tried again while the driver says that the GPU is in use, as `Cutter` does, but so that it can be stopped."""
+        cuts = list[CutOutcome]()
+
+        def is_settled() -> bool:
+            cuts.append(self.try_to_cut(layout, mig=mig))
+            return not cuts[-1].in_use
+
+        self.wait(is_settled)
+        return cuts[-1]
+
+    def try_to_cut(self, layout: Layout, *, mig: bool = True) -> CutOutcome:
         self.check()
-        return self.cutter.apply(self.gpu, layout, keep_mig=mig)
+        return self.cutter.apply(self.gpu, layout, keep_mig=mig, patience_s=0)
 
     def see_mig(self) -> GpuState:
         """NotHere if the GPU has none. That it names no profiles while MIG is off says nothing, with an old driver."""

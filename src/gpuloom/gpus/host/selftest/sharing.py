@@ -1,5 +1,6 @@
 """Parts about MPS: a daemon with limits, two clients, one of them killed. On the whole GPU, and on a slice."""
 
+import os
 from contextlib import ExitStack
 from typing import Any
 
@@ -48,7 +49,7 @@ def _share(session: Session, device: str) -> Finding:
     with ExitStack() as stack:
         stack.callback(_stop, session, daemon, facts)
         assert DAEMON.share_pct is not None
-        daemon.start(DAEMON.share_pct, DAEMON.mem_mib)
+        daemon.start(DAEMON.share_pct, DAEMON.mem_mib, uid=os.geteuid())
         now = daemon.limits()
         facts["daemon"] = {"share_pct": now.share_pct, "mem_mib": now.mem_mib}
         try:
@@ -90,6 +91,11 @@ def _two_clients(session: Session, daemon: RecordedDaemon, stack: ExitStack, fac
     facts["killed"] = {
         "forgotten": forgotten_s is not None,
         "other_works": _all_fine(other.work(LITTLE_MIB)),
+        "status": _or_none(daemon, f"get_server_status {server}"),
+    }
+    facts["terminated"] = {
+        "accepted": _or_none(daemon, f"terminate_client {server} {other.pid}") is not None,
+        "work": other.work(LITTLE_MIB)[0].code,
         "status": _or_none(daemon, f"get_server_status {server}"),
     }
     return _problem(facts)

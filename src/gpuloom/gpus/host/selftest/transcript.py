@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from gpuloom.gpus.host.selftest.recording import Call
 
 FORMAT = "gpuloom self-test"
 VERSION = 1
+CALL = tuple(field.name for field in fields(Call))
 
 
 class Verdict(StrEnum):
@@ -41,6 +42,9 @@ class Part:
     part: str
     verdict: Verdict
     detail: str
+    """For whoever runs it: with names and process ids."""
+    told: str
+    """The same for others."""
     seconds: float
     facts: dict[str, object]
     calls: list[Call]
@@ -72,9 +76,10 @@ class Transcript:
 
 
 def _part_json(part: Part) -> str:
-    told = asdict(part) | {"seconds": round(part.seconds, 3)}
-    calls = ",\n  ".join(json.dumps(call) for call in told.pop("calls"))
-    return json.dumps(told)[:-1] + f', "calls": [\n  {calls}\n]}}'
+    head: dict[str, object] = {"part": part.part, "verdict": part.verdict, "detail": part.told}
+    head |= {"seconds": round(part.seconds, 3), "facts": part.facts}
+    calls = ",\n  ".join(json.dumps({name: getattr(call, name) for name in CALL}) for call in part.calls)
+    return json.dumps(head)[:-1] + f', "calls": [\n  {calls}\n]}}'
 
 
 class Place:
