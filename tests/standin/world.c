@@ -68,7 +68,7 @@ static const struct model MODELS[] = {
 const struct model *find_model(const char *name) {
     for (unsigned i = 0; i < COUNT(MODELS); i++)
         if (strcmp(MODELS[i].name, name) == 0) return &MODELS[i];
-    return NULL;
+    return strcmp(name, REPLAYED) == 0 ? replayed_model() : NULL;
 }
 
 /* Two copies and a switch: a new state is written beside the old one, and one small write puts it in force. */
