@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,9 @@ def obey(order: dict[str, Any]) -> dict[str, Any]:
                 for profile in order.get("computes", [0]):
                     nvml.nvmlGpuInstanceCreateComputeInstance(made, profile)
             return {}
+        case "health":
+            with cutter(order) as hands:
+                return asdict(hands.driver.health(gpu))
         case "take-away":  # past gpuloom: an instance that nobody is on
             return {"taken": take_away(gpu)}
         case "create":  # each in turn, past gpuloom: what does the driver accept?
