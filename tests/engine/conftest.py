@@ -67,12 +67,13 @@ def check_invariants(engine: Engine) -> None:
         for grant in job.held:
             assert state.held[grant.device][job.id] == grant.share_pct
             gpu = state.gpus[grant.gpu]
-            assert gpu.lost or (grant.instance in gpu.actual if grant.instance else not gpu.actual)
+            gone = gpu.lost and grant.gpu not in state.frozen
+            assert gone or (grant.instance in gpu.actual if grant.instance else not gpu.actual)
         for grant in job.grants:
             planned[grant.device] = planned.get(grant.device, 0.0) + grant.share_pct
             gpu = state.gpus[grant.gpu]
             assert job.id in gpu.tenants
-            assert not gpu.lost
+            assert not gpu.lost or grant.gpu in state.frozen
             assert grant.instance in gpu.layout if grant.instance else not gpu.layout
     assert all(total <= 100.001 for total in planned.values())
     for job_id, change in state.rescaling.items():
@@ -84,6 +85,11 @@ def check_invariants(engine: Engine) -> None:
     for shares in state.held.values():
         assert 0 < sum(shares.values()) <= 100.001
         assert shares.keys() <= state.jobs.keys()
+    for index in state.frozen:
+        assert state.gpus[index].lost
+        assert state.gpus[index].layout == state.gpus[index].actual
+        # Nobody is to come: who is planned there works there, or is about to leave it.
+        assert all(state.jobs[tenant].phase is not Phase.WAITING for tenant in state.gpus[index].tenants)
     idle = [gpu for node in state.cluster.nodes for gpu in state.idle.on(node)]
     assert state.idle.total == len(idle)
     for index, gpu in state.gpus.items():

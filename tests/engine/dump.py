@@ -19,6 +19,7 @@ def dump(state: State) -> bytes:
         "held": sorted([str(device), sorted(shares.items())] for device, shares in state.held.items()),
         **({"rescaling": state.rescaling} if state.rescaling else {}),
         **({"earlier": [asdict(one) for one in state.earlier.values()]} if state.earlier else {}),
+        **({"frozen": sorted(state.frozen)} if state.frozen else {}),
         "cancelled": sorted(state.cancelled),
         "order": state.order,
         "wake": [state.next_wake_s, state.last_tick_s, state.changed],

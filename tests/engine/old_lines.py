@@ -9,6 +9,6 @@ def old_line(entry: Entry) -> str:
     """An event, a decision or the header, all its fields in it, without a checksum."""
     name = type(entry).__name__
     if isinstance(entry, Header):
-        text = TypeAdapter(Header).dump_json(entry, exclude={"cluster", "costs"}).decode()
+        text = TypeAdapter(Header).dump_json(entry, exclude={"cluster", "costs", "freezes"}).decode()
         return f'{{"{name}":{text[:-1]},"version":1}}}}\n'
     return f'{{"{name}":{TypeAdapter(type(entry)).dump_json(entry).decode()}}}\n'

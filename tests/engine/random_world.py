@@ -12,6 +12,7 @@ from gpuloom.contract.view import Phase, Report
 from gpuloom.engine.events import (
     CutFailed,
     Event,
+    GpuClosed,
     GpuCut,
     GpuJoined,
     GpuLeft,
@@ -22,6 +23,7 @@ from gpuloom.engine.events import (
     JobCancelled,
     JobCompleted,
     JobCrashed,
+    JobDisplaced,
     JobReported,
     JobRescaled,
     JobStalled,
@@ -74,7 +76,7 @@ def live(policy: str, seed: int, turns: int, make: MakePolicy = fresh) -> Lived:
     gpus = "2x2xV100" if policy in ELASTIC else "2xA100-40GB,1xA100-80GB"
     gpus = "2x2xA100-40GB,1xA30,1xV100" if policy == MIXED else gpus
     cluster = parse_cluster(gpus)
-    header = Header(gpus, policy.split()[0], seed, cluster=describe(cluster))
+    header = Header(gpus, policy.split()[0], seed, cluster=describe(cluster), freezes=True)
     engine, scribe = Engine(cluster, make(header, cluster)), Scribe()
     elastic = None if policy == MIXED else policy in ELASTIC
     world = RandomWorld(engine, Random(seed), elastic=elastic, stretched=policy == STRETCHED)
@@ -113,6 +115,7 @@ class RandomWorld:
         self.arrived = 0
         self.targets: dict[int, Layout] = {}
         """Of each cut that is under way."""
+        self.cuts_fail = dice.choice((0.1, 0.1, 0.8))
 
     def turn(self) -> list[Event]:
         """Live through one turn; returns its events."""
@@ -200,8 +203,8 @@ class RandomWorld:
         if job_id in self.engine.state.rescaling and dice.random() < 0.6:
             failed = dice.random() < 0.2
             return (RescaleFailed if failed else JobRescaled)(self.now_s, "at random", job_id)
-        kinds = (JobStarted, JobStopped, JobCompleted, JobCrashed, JobCancelled)
-        kind = dice.choices(kinds, (8, 8, 1, 1, 0.3))[0]
+        kinds = (JobStarted, JobStopped, JobCompleted, JobCrashed, JobDisplaced, JobCancelled)
+        kind = dice.choices(kinds, (8, 8, 1, 1, 1, 0.3))[0]
         if (view.phase, kind) in TRANSITIONS:
             return kind(self.now_s, "at random", job_id)
         if view.phase is Phase.RUNNING:
@@ -220,7 +223,7 @@ class RandomWorld:
         dice, view = self.dice, self.engine.state.gpus[gpu]
         if view.cutting and gpu in self.targets:
             target = self.targets.pop(gpu)
-            if dice.random() < 0.1:
+            if dice.random() < self.cuts_fail:
                 return CutFailed(self.now_s, "half-way", gpu, view.actual)
             return GpuCut(self.now_s, "cut", gpu, target)
         if view.probing:
@@ -228,9 +231,8 @@ class RandomWorld:
             found = {job_id: self._estimates(jobs[job_id].job, model) for job_id in view.tenants}
             return GpuProbed(self.now_s, "probed", gpu, found)
         state = self.engine.state
-        if (
-            view.lost and gpu not in state.left and all(device[0] != gpu for device in state.held)
-        ):  # a body waits for that
+        left = gpu in state.frozen or all(device[0] != gpu for device in state.held)  # a body waits for that
+        if view.lost and gpu not in state.left and left and (gpu not in state.frozen or dice.random() < 0.3):
             return GpuRestored(self.now_s, "back", gpu)
         return None
 
@@ -239,11 +241,13 @@ class RandomWorld:
 
     def _trouble(self, gpu: int) -> Event | None:
         dice, state = self.dice, self.engine.state
-        kind = dice.choice(("lost", "left", "joined", "joined"))
+        kind = dice.choice(("lost", "closed", "left", "joined", "joined"))
         if kind == "joined":
             return self._join() if len(state.cluster) < 7 else None
         if gpu in state.left or (kind == "left" and len(state.cluster) - len(state.left) < 3):
             return None
+        if kind == "closed":
+            return GpuClosed(self.now_s, "at random", gpu)
         self.targets.pop(gpu, None)
         return GpuLost(self.now_s, "at random", gpu) if kind == "lost" else GpuLeft(self.now_s, "at random", gpu)
 

@@ -24,7 +24,7 @@ from tests.engine.conftest import Puppet
 def tell_of_a_resize() -> list[str]:
     cluster = parse_cluster("2xV100")
     one, two = (Grant(0),), (Grant(0), Grant(1))
-    header, scribe = Header("2xV100", "by hand", 0, cluster=describe(cluster)), Scribe()
+    header, scribe = Header("2xV100", "by hand", 0, cluster=describe(cluster), freezes=True), Scribe()
     lines, engine = [header_line(header)], Engine(cluster, Puppet())
 
     def turn(event: Event, grants: Grants | None = None) -> None:

@@ -8,6 +8,7 @@ from gpuloom.contract.view import Phase
 from gpuloom.engine.events import (
     CutFailed,
     Event,
+    GpuClosed,
     GpuCut,
     GpuJoined,
     GpuLeft,
@@ -17,12 +18,13 @@ from gpuloom.engine.events import (
     JobCancelled,
     JobCompleted,
     JobCrashed,
+    JobDisplaced,
     JobStalled,
     JobStarted,
     JobStopped,
     Tick,
 )
-from gpuloom.engine.instructions import Cut, GiveUp, Start, Stop, WakeAt
+from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Start, Stop, WakeAt
 from gpuloom.engine.machine import Decision, IllegalDecision, IllegalEvent
 from gpuloom.gpus.cluster import DescribedGpu
 from gpuloom.gpus.grant import Grant
@@ -194,6 +196,85 @@ def test_a_gpu_that_cannot_be_cut_is_taken_out_of_service(bench: Bench) -> None:
         bench.tell(CutFailed(at_s, "reset required", 0, ()))
     assert bench.engine.state.gpus[0].lost
     assert "a" in bench.engine.state.waiting
+
+
+def frozen_with(bench: Bench) -> list[Instruction]:
+    """GPU 0 with `a` at work on one half, and a cut for `b` that failed three times: what was instructed last."""
+    cut(bench, 0, G3A)
+    running(bench, "a", Grant(0, G3A), 1.0)
+    bench.arrive("b", 2.0, Plan({0: (G3A, G3B)}, {"b": (Grant(0, G3B),)}))
+    return [bench.tell(CutFailed(at_s, "in use", 0, (G3A,))) for at_s in (3.0, 4.0, 5.0)][-1]
+
+
+def test_a_failed_cut_freezes_the_layout_and_stops_nobody_who_works_there(bench: Bench) -> None:
+    assert frozen_with(bench) == []
+    state = bench.engine.state
+    assert state.jobs["a"].phase is Phase.RUNNING
+    assert state.gpus[0].tenants == ("a",)
+    assert [*state.waiting] == ["b"]
+    assert state.gpus[0].layout == (G3A,)
+    refused = bench.arrive("c", 6.0, Plan(grants={"c": (Grant(0, G3B),)}))
+    assert refused == []
+    assert bench.engine.decision is not None
+    assert bench.engine.decision.rejected == "job c: GPU 0: it cannot be cut now, and stays as it is"
+
+
+def test_a_plan_may_say_again_what_is_so_on_a_frozen_gpu(bench: Bench) -> None:
+    frozen_with(bench)
+    assert bench.arrive("c", 6.0, Plan({0: (G3A,)}, {"a": (Grant(0, G3A),), "b": (Grant(1),)})) == [
+        Start("b", (Grant(1),), resume=False)
+    ]
+
+
+def test_a_frozen_gpu_is_cut_again_once_it_is_restored(bench: Bench) -> None:
+    frozen_with(bench)
+    again = Plan({0: (G3A, G3B)}, {"b": (Grant(0, G3B),)})
+    assert bench.tell(GpuRestored(40.0, "?", 0), again) == [Cut(0, (Create(G3B),), (G3A, G3B))]
+    assert bench.tell(GpuCut(41.0, "cut", 0, (G3A, G3B))) == [Start("b", (Grant(0, G3B),), resume=False)]
+    assert bench.engine.state.jobs["a"].phase is Phase.RUNNING
+
+
+def test_a_frozen_gpu_that_is_lost_takes_its_jobs_with_it(bench: Bench) -> None:
+    frozen_with(bench)
+    assert bench.tell(GpuLost(6.0, "fell off the bus", 0)) == [Stop("a", save=False)]
+    assert not bench.engine.state.frozen
+
+
+def test_who_leaves_a_frozen_gpu_leaves_it_to_nobody(bench: Bench) -> None:
+    frozen_with(bench)
+    bench.tell(JobCompleted(6.0, "done", "a"))
+    bench.tell(GpuRestored(40.0, "?", 0))
+    assert not bench.engine.state.gpus[0].lost
+
+
+def test_a_gpu_is_closed_to_newcomers_and_not_to_who_works_there(bench: Bench) -> None:
+    running(bench, "a", Grant(0))
+    bench.arrive("b", 1.0, Plan(grants={"b": (Grant(1),)}))
+    assert bench.tell(GpuClosed(2.0, "nobody can be launched there", 1)) == []
+    assert bench.engine.state.jobs["b"].phase is Phase.STARTING, "it may come up all the same"
+    displaced = JobDisplaced(3.0, "cannot be launched", "b")
+    assert bench.tell(displaced, Plan(grants={"b": (Grant(1),)})) == []
+    assert bench.engine.last_refusal is not None
+    assert bench.tell(GpuRestored(33.0, "?", 1), Plan(grants={"b": (Grant(1),)})) == [
+        Start("b", (Grant(1),), resume=True)
+    ]
+    assert bench.engine.state.jobs["b"].crashes == 0
+
+
+def test_what_came_of_a_cut_under_way_is_known_of_a_closed_gpu_too(bench: Bench) -> None:
+    bench.arrive("a", 0.0, Plan({0: (G3A,)}, {"a": (Grant(0, G3A),)}))
+    bench.tell(GpuClosed(1.0, "?", 0))
+    assert bench.tell(GpuCut(2.0, "cut", 0, (G3A,))) == []
+    assert bench.tell(GpuRestored(30.0, "?", 0), Plan({0: (G3A,)}, {"a": (Grant(0, G3A),)})) == [
+        Start("a", (Grant(0, G3A),), resume=False)
+    ]
+
+
+def test_a_log_of_before_is_followed_as_it_was_written() -> None:
+    """Then a GPU that could not be cut was lost, with all who were on it."""
+    bench = Bench()
+    bench.engine.freezes = False
+    assert frozen_with(bench) == [Stop("a", save=False)]
 
 
 def test_a_plan_that_changes_while_a_gpu_is_being_cut_is_reached_in_a_second_cut(bench: Bench) -> None:

@@ -166,7 +166,7 @@ def faults(dice: Random, jobs: int) -> Faults:
 def live(kind: type[Wild], seed: int, when: When = ON_EVENTS, jobs: int = 12) -> Run:
     dice, cluster, log = Random(seed), parse_cluster(GPUS), io.StringIO()
     engine = Engine(cluster, kind(cluster, seed, when))
-    log.write(header_line(Header(GPUS, "wild", seed, when.every_s, describe(cluster))))
+    log.write(header_line(Header(GPUS, "wild", seed, when.every_s, describe(cluster), freezes=True)))
     world = SliceWorld(load_figures(), cluster, Costs(checkpoint_s=dice.choice((0.0, 3.0))), lambda: AuthorsError(seed))
     body = VirtualBody(engine, world, world.costs, [Checker(engine), LogWriter(log)], faults(dice, jobs))
     body.run(trace(dice, jobs))

@@ -108,7 +108,7 @@ class Unaware:
         return Plan(grants={job_id: tuple(map(Grant, gpus)) for job_id, gpus in taken.items() if gpus})
 
 
-HEADER = Header("1xA100-40GB", "counting", 0)
+HEADER = Header("1xA100-40GB", "counting", 0, freezes=True)
 ROUNDS: list[Sequence[Event]] = [
     [JobArrived(0.0, "submitted", Job("a")), JobArrived(0.0, "submitted", Job("b"))],
     *([Tick(10.0 * n, "round")] for n in range(1, 8)),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gpuloom.errors import InputError
 from gpuloom.gpus import layouts
-from gpuloom.gpus.catalogue import MODELS
-from gpuloom.gpus.migparted import Configs, dump_configs, entry_for, layouts_for, parse_configs
+from gpuloom.gpus.catalogue import MODELS, PCI_IDS
+from gpuloom.gpus.migparted import Configs, dump_configs, entries_of, entry_for, layouts_for, parse_configs
 from gpuloom.gpus.model import GpuModel, Instance, Layout
 
 A100 = MODELS["A100-40GB"]
@@ -124,8 +124,9 @@ def entry(line: str) -> str:
     ],
 )
 def test_bad_files_name_the_file_and_the_field(text: str, named: str) -> None:
+    """A mistake in a configuration is told to whoever asks for it."""
     with pytest.raises(InputError) as caught:
-        parse_configs(text, "mig.yaml")
+        layouts_for(parse_configs(text, "mig.yaml"), "x", A100, 0, "mig.yaml")
     assert str(caught.value).startswith("mig.yaml: ")
     assert named in str(caught.value)
 
@@ -139,6 +140,55 @@ def test_profiles_that_this_gpu_does_not_have_or_hold(counts: str, named: str) -
         layout_for(configs, "x", A100, source="mig.yaml")
     assert named in str(caught.value)
     assert "mig.yaml: mig-configs.x" in str(caught.value)
+
+
+def test_an_entry_that_cannot_be_used_refuses_its_own_configuration_only() -> None:
+    text = (
+        FILE
+        + """
+  compute:
+    - {devices: all, mig-enabled: true, mig-devices: {"1c.3g.20gb": 2}}
+  misspelt:
+    - {devices: all, mig-enabled: true, mig-device: {}}
+"""
+    )
+    configs = parse_configs(text, "mig.yaml")
+    assert layout_for(configs, "by-index", A100, device=1) == layouts.parse(A100, "3,3")
+    for name, named in (
+        ("compute", "'1c.3g.20gb' is not a GPU instance profile"),
+        ("misspelt", "mig-device is not known"),
+    ):
+        with pytest.raises(InputError, match=named) as caught:
+            layout_for(configs, name, A100)
+        assert f"mig.yaml: mig-configs.{name}[0]" in str(caught.value)
+
+
+BOARD = "0x20B010DE:0x134F10DE"
+
+
+@pytest.mark.parametrize(
+    ("filters", "board", "is_meant"),
+    [
+        ('"0x20B010DE"', BOARD, True),
+        ("0x20b010de", BOARD, True),
+        ('["0x20F110DE", "0x20B010DE:0x134F10DE"]', BOARD, True),
+        ('"0x20B010DE:0x134E10DE"', BOARD, False),
+        ('"0x20F110DE"', BOARD, False),
+        ('"0x20F110DE"', None, True),
+        ('"0x20B010DE:0x134E10DE"', None, True),
+        ('"0x20B210DE"', None, False),
+    ],
+)
+def test_a_filter_is_about_the_board_that_is_here(filters: str, board: str | None, is_meant: bool) -> None:
+    """Where none is, as in a plan for a model, about any board of that model."""
+    (rule,) = entries_of(parse_configs(entry(f"device-filter: {filters}")), "x", "mig.yaml")
+    assert rule.about(A100, 0, board) == is_meant
+
+
+def test_the_boards_of_every_model_are_known() -> None:
+    assert PCI_IDS.keys() == MODELS.keys()
+    every = [number for numbers in PCI_IDS.values() for number in numbers]
+    assert len(every) == len({*every}), "no board is two models"
 
 
 @settings(deadline=None)

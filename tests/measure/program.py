@@ -27,8 +27,8 @@ def occupy_the_device() -> object:
     """Keep what this returns."""
     if "GPULOOM_STANDIN_STATE" not in os.environ or "GPULOOM_DEVICE" in os.environ:
         return None
-    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
-    if pipes is None:
+    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+    if not Path(pipes, "control").exists():
         assert ctypes.CDLL("libnvidia-ml.so.1").standinUse(os.environ["CUDA_VISIBLE_DEVICES"].encode()) == 0
         return None
     connection = socket.socket(socket.AF_UNIX)

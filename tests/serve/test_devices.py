@@ -85,7 +85,7 @@ def test_a_slice_is_its_uuid(hardware: Hardware, fake_triton: Triton, tmp_path_f
         found = environments(folder / "s", 2)
     for environment in found.values():
         assert environment["CUDA_VISIBLE_DEVICES"] == hardware.uuids()["3g.20gb@0"]
-        assert "CUDA_MPS_PIPE_DIRECTORY" not in environment
+        assert not list(Path(environment["CUDA_MPS_PIPE_DIRECTORY"]).iterdir()), "it has a share of nothing"
 
 
 @pytest.mark.parametrize(

@@ -324,6 +324,9 @@ static void health(handle a100, handle t4) {
     unsigned rows[4], pending = 7;
     code activation = OK;
     handle half = NULL;
+    IS(GPU_IS_LOST, nvmlDeviceGetEccMode(t4, &pending, &pending)); /* it was lost: what was known of it is dead */
+    IS(OK, nvmlShutdown());
+    IS(OK, nvmlInit_v2());
     by_hand("ecc 0 3");
     by_hand("retired 0");
     by_hand("retired 1");
@@ -348,7 +351,10 @@ static void health(handle a100, handle t4) {
     IS(NOT_SUPPORTED, nvmlDeviceGetMemoryErrorCounter(a100, UNCORRECTED, VOLATILE, DEVICE_MEMORY, &count));
     IS(OK, nvmlDeviceGetMemoryErrorCounter(a100, UNCORRECTED, AGGREGATE, DEVICE_MEMORY, &count));
     IS(NOT_SUPPORTED, nvmlDeviceGetRemappedRows(a100, &rows[0], &rows[1], &rows[2], &rows[3]));
+    IS(1, system("standinctl reset 0 2>/dev/null") != 0); /* while somebody has the driver open */
+    IS(OK, nvmlShutdown());
     by_hand("reset 0");
+    IS(OK, nvmlInit_v2());
     IS(OK, nvmlDeviceGetTotalEccErrors(a100, UNCORRECTED, VOLATILE, &count));
     IS(0, (int)count);
     IS(OK, nvmlDeviceGetTotalEccErrors(a100, UNCORRECTED, AGGREGATE, &count));

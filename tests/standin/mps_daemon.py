@@ -165,6 +165,11 @@ class Control:
                 return f"{server.status}\n"
             case "get_client_list", []:
                 return "".join(f"{pid}\n" for pid in server.clients.values())
+            case "terminate_client", [pid] if pid.isdigit():
+                if int(pid) not in server.clients.values():
+                    return "Client not found\n"
+                os.write(1, f"terminated client {pid}\n".encode())
+                return ""
             case "get_active_thread_percentage", []:
                 return f"{server.share:.1f}\n"
             case "set_active_thread_percentage", [share] if percentage(share):

@@ -2,7 +2,7 @@
  * file; those that others use besides are in nvml_board.c, and the rest, which do nothing, in nvml_names.c. Names, codes and structures are those of the public interface, as nvidia-ml-py calls it; no code is NVIDIA's.
  *
  * GPULOOM_STANDIN_STATE names the world's file. GPULOOM_STANDIN_USER=nobody calls without privileges.
- * GPULOOM_STANDIN_FAULTS=function:n:ERROR,… makes the n-th call of a function since nvmlInit fail.
+ * GPULOOM_STANDIN_FAULTS=function:n:ERROR,… makes a process's n-th call of a function fail.
  * GPULOOM_STANDIN_FIRED names a file that gets a line for each such failure.
  *   n+ instead of n: that call and all later ones. * as the function: any call, whichever it is.
  *   KILL as the error: the process dies there. NOTHING: the call does nothing and reports success.
@@ -14,6 +14,8 @@
  */
 #define _GNU_SOURCE
 #include "nvml.h"
+
+#include "clients.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -111,6 +113,7 @@ code enter(struct call *call, const char *function) {
     take_time(function);
     call->changed = 0;
     call->late = OK;
+    call->function = function;
     call->file = world_open(&call->world);
     if (call->file < 0) return opened ? UNKNOWN : DRIVER_NOT_LOADED;
     calls++;
@@ -155,7 +158,9 @@ code see(struct call *call, handle from, unsigned kinds, struct seen *seen) {
     if (kind > COMPUTE || !(kinds >> kind & 1) || seen->number >= call->world.gpu_count) return INVALID_ARGUMENT;
     seen->gpu = &call->world.gpus[seen->number];
     seen->model = find_model(seen->gpu->model);
-    if (seen->gpu->lost) return GPU_IS_LOST;
+    if (seen->gpu->lost || handles_died(seen->number)) return GPU_IS_LOST;
+    code told = replayed_code(seen->model, call->function, seen->gpu->mig);
+    if (told != OK) return told;
     if (kind == DEVICE) return OK;
     seen->gi = instance_with(seen->gpu, bits >> 40 & 0xFF);
     seen->profile = seen->gi ? &seen->model->profiles[seen->gi->profile] : NULL;
@@ -194,14 +199,11 @@ code put_text(char *to, unsigned size, const char *text) {
 
 API code nvmlInitWithFlags(unsigned flags) {
     (void)flags;
-    if (opened++ == 0) {
-        memset(counts, 0, sizeof counts);
-        calls = 0;
-    }
+    if (opened++ == 0) client_opens();
     struct call call;
     code error = enter(&call, "nvmlInitWithFlags");
     if (error == OK) return leave(&call, OK);
-    opened--;
+    if (--opened == 0) client_closes();
     return call.file < 0 ? DRIVER_NOT_LOADED : error;
 }
 
@@ -209,7 +211,10 @@ API code nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 API code nvmlShutdown(void) {
     if (!opened) return UNINITIALIZED;
-    if (--opened == 0) forget_event_sets();
+    if (--opened == 0) {
+        forget_event_sets();
+        client_closes();
+    }
     return OK;
 }
 
@@ -217,11 +222,6 @@ API const char *nvmlErrorString(code error) {
     for (unsigned i = 0; i < ERROR_COUNT; i++)
         if (ERRORS[i].value == error) return ERRORS[i].text;
     return "unknown error";
-}
-
-API code nvmlSystemGetDriverVersion(char *text, unsigned size) {
-    ENTER(call);
-    return leave(&call, put_text(text, size, "580.65.06"));
 }
 
 API code nvmlSystemGetCudaDriverVersion_v2(int *version) {
@@ -332,11 +332,19 @@ API code nvmlDeviceSetMigMode(handle device, unsigned mode, code *activation) {
             *activation = IN_USE;
         else if (!seen.gpu->resets_itself)
             *activation = RESET_REQUIRED;
+        else if (!seen.model->resets_itself && other_client())
+            *activation = IN_USE; /* it would reset itself, which nobody can while another has it open */
         else
             seen.gpu->mig = mode;
     }
     return leave(&call, OK);
 }
 
-/* Not NVML: how many calls there have been since nvmlInit, so that a test can make each of them fail in turn. */
+/* Not NVML: how many calls there have been, so that a test can make each of them fail in turn. */
 API unsigned standinCalls(void) { return calls; }
+
+/* Not NVML: count from here on. */
+API void standinBegin(void) {
+    memset(counts, 0, sizeof counts);
+    calls = 0;
+}

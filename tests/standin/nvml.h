@@ -105,11 +105,14 @@ struct board {
     enum memory_repair repair;
 };
 const struct board *board_of(const struct model *model);
+/* What a transcript says of the board of its model, like this one else; of any other model: this one. */
+const struct board *replayed_board(const struct model *of, const struct board *like);
 
 /* One call into the library: the world as it is now, locked until the call ends. */
 struct call {
     int file, changed;
     code late;
+    const char *function;
     struct world world;
 };
 
@@ -142,6 +145,11 @@ code see(struct call *call, handle from, unsigned kinds, struct seen *seen);
 /* The last user of the library has gone, and with him what he waited for. */
 void forget_event_sets(void);
 code put_text(char *to, unsigned size, const char *text);
+const char *driver_version(void);
+/* Whether the driver says what this GPU can be cut into, as it is now. */
+int tells_profiles(const struct seen *seen);
+/* What GPULOOM_STANDIN_MODES says of this setting of all GPUs; else what it is. */
+unsigned mode_named(const char *name, unsigned usual);
 /* Whether the caller counts as root. */
 int privileged(void);
 /* Whether a process runs there, or did until a moment ago; -1 as gi or ci: whatever it is. */

@@ -11,7 +11,9 @@
 
 API code nvmlSystemGetNVMLVersion(char *text, unsigned size) {
     ENTER(call);
-    return leave(&call, put_text(text, size, "13.580.65.06"));
+    char version[64];
+    snprintf(version, sizeof version, "%d.%s", atoi(driver_version()) >= 580 ? 13 : 12, driver_version());
+    return leave(&call, put_text(text, size, version));
 }
 
 /* The name by which a process was started; one that does not exist has none. */
@@ -129,7 +131,7 @@ API code nvmlDeviceGetBAR1MemoryInfo(handle device, struct bar1_memory *memory) 
 API code nvmlDeviceGetComputeMode(handle device, unsigned *mode) {
     SEE(call, seen, device, ANY_DEVICE);
     NEED(call, mode, INVALID_ARGUMENT);
-    *mode = seen.gpu->compute_mode;
+    *mode = mode_named("compute", seen.gpu->compute_mode);
     return leave(&call, OK);
 }
 
@@ -146,7 +148,7 @@ API code nvmlDeviceSetComputeMode(handle device, unsigned mode) {
 API code nvmlDeviceGetPersistenceMode(handle device, unsigned *mode) {
     SEE(call, seen, device, 1 << DEVICE);
     NEED(call, mode, INVALID_ARGUMENT);
-    *mode = seen.gpu->persistence;
+    *mode = mode_named("persistence", seen.gpu->persistence);
     return leave(&call, OK);
 }
 

@@ -3,12 +3,13 @@
  *   standinctl init MODEL[+mig][+resets] …   new hardware; MIG mode on; mode changes that need no reset by hand
  *   standinctl show                          the whole state as JSON
  *   standinctl use [UUID]                    be a process on a device ($CUDA_VISIBLE_DEVICES) until standard input ends
- *   standinctl reset GPU                     pending MIG mode takes effect, instances are gone
+ *   standinctl reset GPU                     if nobody has the driver open: the pending MIG mode, no instances
  *   standinctl lose|find GPU                 the GPU falls off the bus (Xid 79), or is back, empty and reset
  *   standinctl xid GPU CODE                  the driver reports a critical error, to whoever has asked to be told
  *   standinctl ecc GPU COUNT                 so many more uncorrected ECC errors, until the next reset
  *   standinctl retired GPU                   broken memory waits for a reset to be set aside
  */
+#include "clients.h"
 #include "world.h"
 
 #include <stdio.h>
@@ -105,6 +106,8 @@ static int reset(struct world *world, unsigned g, const char *number) {
     for (unsigned p = 0; p < MAX_PROCESSES; p++)
         if (process_lives(&world->processes[p]) && world->processes[p].gpu == (int)g)
             return fail("in use: GPU", number);
+    if (other_client()) return fail("held by another client of the driver: GPU", number);
+    handles_die(g);
     clear(world, g);
     world->gpus[g].mig = world->gpus[g].mig_pending;
     return 0;
@@ -122,6 +125,7 @@ static int change(int file, struct world *world, int count, char **words) {
     } else if (strcmp(verb, "lose") == 0 && count == 2) {
         memset(gpu->instances, 0, sizeof gpu->instances);
         gpu->lost = 1;
+        handles_die(g);
         add_xid(world, g, FELL_OFF_THE_BUS);
     } else if (strcmp(verb, "find") == 0 && count == 2) {
         clear(world, g);

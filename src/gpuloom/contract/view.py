@@ -108,6 +108,7 @@ class GpuView(NamedTuple):
     """Jobs planned on it, in order of arrival on this GPU."""
     cutting: bool = False
     lost: bool = False
+    """Nobody new can be placed on it. Who works on one that could not be cut goes on all the same."""
     failed_cuts: int = 0
     probe_wanted: bool = False
     """To be probed as soon as all its tenants run."""

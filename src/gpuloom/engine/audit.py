@@ -43,7 +43,7 @@ def audit(lines: Iterable[str], name: str, policy_of: MakePolicy, cluster: Clust
     header, turns = read_turns(lines, name)
     if cluster is None or header.cluster:
         cluster = header.begins_on()
-    engine = Engine(cluster, policy_of(header, cluster), costs=header.costs)
+    engine = Engine(cluster, policy_of(header, cluster), costs=header.costs, freezes=header.freezes)
     count = decisions = 0
     memory: object = None
     for turn in turns:

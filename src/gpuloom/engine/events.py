@@ -71,6 +71,15 @@ class JobCrashed:
 
 
 @dataclass(frozen=True, slots=True)
+class JobDisplaced:
+    """Its device let it down: it ended, or could not begin, through no fault of its own."""
+
+    at_s: float
+    cause: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobCancelled:
     """Its owner no longer wants it."""
 
@@ -124,8 +133,17 @@ class GpuLost:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuClosed:
+    """Nobody can begin there for a while, as far as can be told. Who works there goes on."""
+
+    at_s: float
+    cause: str
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
 class GpuRestored:
-    """It is back, uncut."""
+    """It is back: one that was lost uncut, one that was closed or could not be cut as it is."""
 
     at_s: float
     cause: str
@@ -195,12 +213,14 @@ Event = (
     | RescaleFailed
     | JobCompleted
     | JobCrashed
+    | JobDisplaced
     | JobCancelled
     | JobReported
     | JobStalled
     | GpuCut
     | CutFailed
     | GpuLost
+    | GpuClosed
     | GpuRestored
     | GpuJoined
     | GpuLeft

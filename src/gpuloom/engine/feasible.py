@@ -18,7 +18,8 @@ SHARE_TOLERANCE_PCT = 1e-6
 def why_infeasible(state: State, plan: Plan) -> str | None:
     """The first reason why the plan cannot be carried out, or None."""
     for gpu, layout in plan.layouts.items():
-        reason = _bad_gpu(state, gpu) or layouts.check(state.cluster.gpus[gpu].model, layout)
+        stays = gpu in state.frozen and layout == state.gpus[gpu].layout
+        reason = (None if stays else _bad_gpu(state, gpu)) or layouts.check(state.cluster.gpus[gpu].model, layout)
         if reason:
             return f"GPU {gpu}: {reason}"
     for gpu in plan.probes:
@@ -35,7 +36,8 @@ def why_infeasible(state: State, plan: Plan) -> str | None:
         if reason:
             return f"job {job_id}: {reason}"
         for grant in grants:
-            reason = _bad_gpu(state, grant.gpu)
+            stays = grants == state.jobs[job_id].grants
+            reason = None if stays else _bad_gpu(state, grant.gpu)
             if reason:
                 return f"job {job_id}: GPU {grant.gpu}: {reason}"
             if not 0 < grant.share_pct <= 100:
@@ -53,7 +55,9 @@ def _bad_gpu(state: State, gpu: int) -> str | None:
     view = state.gpus.get(gpu)
     if view is None:
         return "unknown"
-    return "lost" if view.lost else None
+    if not view.lost:
+        return None
+    return "it cannot be cut now, and stays as it is" if gpu in state.frozen else "lost"
 
 
 def _bad_count(job: Job, grants: Grants) -> str | None:

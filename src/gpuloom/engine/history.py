@@ -14,6 +14,7 @@ from gpuloom.contract.view import Estimates, Report
 from gpuloom.engine import log
 from gpuloom.engine.events import (
     CutFailed,
+    GpuClosed,
     GpuCut,
     GpuLeft,
     GpuLost,
@@ -22,6 +23,7 @@ from gpuloom.engine.events import (
     JobCancelled,
     JobCompleted,
     JobCrashed,
+    JobDisplaced,
     JobReported,
     JobRescaled,
     JobStalled,
@@ -57,6 +59,7 @@ class What(StrEnum):
     CUT_FAILED = "cut failed"
     GPU_LOST = "gpu lost"
     GPU_LEFT = "gpu left"
+    GPU_CLOSED = "gpu closed"
     PROBED = "probed"
     STARTED = "started"
     RESCALED = "rescaled"
@@ -65,6 +68,7 @@ class What(StrEnum):
     STALLED = "stalled"
     STOPPED = "stopped"
     CRASHED = "crashed"
+    DISPLACED = "displaced"
     CANCELLED = "cancelled"
     COMPLETED = "completed"
     POLICY_RESET = "policy reset"
@@ -113,6 +117,7 @@ class Entry:
 _ENDS: dict[type, What] = {
     JobStopped: What.STOPPED,
     JobCrashed: What.CRASHED,
+    JobDisplaced: What.DISPLACED,
     JobCancelled: What.CANCELLED,
     JobCompleted: What.COMPLETED,
 }
@@ -121,8 +126,9 @@ _GPU_EVENTS: dict[type, What] = {
     CutFailed: What.CUT_FAILED,
     GpuLost: What.GPU_LOST,
     GpuLeft: What.GPU_LEFT,
+    GpuClosed: What.GPU_CLOSED,
 }
-_ABOUT_GPUS = ('{"GpuCut":', '{"CutFailed":', '{"GpuLost":', '{"GpuLeft":')
+_ABOUT_GPUS = ('{"GpuCut":', '{"CutFailed":', '{"GpuLost":', '{"GpuClosed":', '{"GpuLeft":')
 
 
 def follow(lines: Iterable[log.Line], job_id: str) -> Iterator[Entry]:
@@ -199,7 +205,9 @@ class _Follower:
                 yield from self.last_report()
                 self._totals = replace(self._totals, rescales=self._totals.rescales + done)
                 yield self._entry(what, entry.at_s, entry.cause)
-            case JobStopped() | JobCrashed() | JobCancelled() | JobCompleted() if entry.job_id == self.job_id:
+            case JobStopped() | JobCrashed() | JobDisplaced() | JobCancelled() | JobCompleted() if (
+                entry.job_id == self.job_id
+            ):
                 yield from self.last_report()
                 yield self._entry(_ENDS[type(entry)], entry.at_s, entry.cause, lasted_s=self._halt(entry.at_s))
                 if not isinstance(entry, JobStopped):
@@ -209,7 +217,7 @@ class _Follower:
                 yield from self.last_report()
                 estimates = entry.estimates[self.job_id]
                 yield self._entry(What.PROBED, entry.at_s, entry.cause, gpu=entry.gpu, estimates=estimates)
-            case GpuCut() | CutFailed() | GpuLost() | GpuLeft() if entry.gpu in [grant.gpu for grant in self._grants]:
+            case GpuCut() | CutFailed() | GpuLost() | GpuClosed() | GpuLeft() if self._is_on(entry.gpu):
                 yield from self._gpu(entry)
             case _:
                 pass  # its name is somewhere in the line, but the line is not about it
@@ -270,13 +278,16 @@ class _Follower:
         """It works, and takes other grants in place. Where that cannot be it is stopped, which is an event."""
         return self._working and self._job is not None and self._job.in_place
 
-    def _gpu(self, event: GpuCut | CutFailed | GpuLost | GpuLeft) -> Iterator[Entry]:
+    def _is_on(self, gpu: int) -> bool:
+        return gpu in [grant.gpu for grant in self._grants]
+
+    def _gpu(self, event: GpuCut | CutFailed | GpuLost | GpuClosed | GpuLeft) -> Iterator[Entry]:
         """Cuts of the GPUs it waits for, and losses of those it is on."""
         gone = isinstance(event, GpuLost | GpuLeft)
         if self._working and not gone:
             return
         yield from self.last_report()
-        layout = () if isinstance(event, GpuLost | GpuLeft) else event.layout
+        layout = event.layout if isinstance(event, GpuCut | CutFailed) else ()
         lasted_s = None
         rest = tuple(grant for grant in self._grants if grant.gpu != event.gpu)
         if gone and self._goes_on() and self._job is not None and len(rest) >= self._job.min_gpus:

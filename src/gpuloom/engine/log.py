@@ -40,6 +40,8 @@ class Header:
 
     costs: MoveCosts = USUAL_COSTS
     """What the policy is told of them."""
+    freezes: bool = False
+    """A GPU that cannot be cut is frozen. In logs of before it was lost, and all on it with it."""
 
     def begins_on(self) -> Cluster:
         return as_cluster(self.cluster) if self.cluster else parse_cluster(self.gpus)

@@ -7,7 +7,7 @@ Level-triggered: after every event the jobs and GPUs that it touched are looked 
 towards the plan is instructed. A failure in the middle leaves a difference, and closing differences is all this does.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from math import ceil
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from gpuloom.contract.view import USUAL_COSTS, GpuView, JobView, MoveCosts, Phas
 from gpuloom.engine.events import (
     CutFailed,
     Event,
+    GpuClosed,
     GpuCut,
     GpuJoined,
     GpuLeft,
@@ -29,6 +30,7 @@ from gpuloom.engine.events import (
     JobCancelled,
     JobCompleted,
     JobCrashed,
+    JobDisplaced,
     JobReported,
     JobRescaled,
     JobStalled,
@@ -40,13 +42,14 @@ from gpuloom.engine.events import (
 )
 from gpuloom.engine.feasible import why_infeasible
 from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
-from gpuloom.engine.rescale import can_stay, is_free, is_in_the_way, rescale
+from gpuloom.engine.rescale import can_stay, is_at_work, is_free, is_in_the_way, rescale
 from gpuloom.engine.state import State
 from gpuloom.engine.transitions import ENDED, TRANSITIONS, JobEvent
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster, as_gpu
 from gpuloom.gpus.steps import plan_steps
 from gpuloom.perf.slices.memory import fingerprint
+from gpuloom.work.model import Kind
 
 
 class IllegalEvent(Exception):  # noqa: N818  (it is the event that is wrong)
@@ -58,7 +61,8 @@ class IllegalDecision(Exception):  # noqa: N818  (it is the decision that is wro
 
 
 MATTERS = frozenset(
-    {JobArrived, JobCompleted, JobCrashed, JobCancelled, CutFailed, GpuLost, GpuRestored, GpuJoined, GpuLeft, GpuProbed}
+    {JobArrived, JobCompleted, JobCrashed, JobDisplaced, JobCancelled, CutFailed, GpuProbed}
+    | {GpuLost, GpuClosed, GpuRestored, GpuJoined, GpuLeft}
 )
 """After these a policy that wants to be asked on events is asked; the others only report what was instructed."""
 
@@ -85,6 +89,7 @@ class Engine:
         costs: MoveCosts = USUAL_COSTS,
         max_crashes: int = 3,
         max_failed_cuts: int = 3,
+        freezes: bool = True,
     ) -> None:
         self.state = State(cluster)
         self.policy = policy
@@ -92,6 +97,8 @@ class Engine:
         """What the policy is told of them."""
         self.max_crashes = max_crashes
         self.max_failed_cuts = max_failed_cuts
+        self.freezes = freezes
+        """Whether a GPU that cannot be cut is frozen; else it is lost, as in the logs that were written before."""
         self.decision: Decision | None = None
         """What the last turn led to, if the policy was asked and had something to say."""
         self.asked = False
@@ -242,6 +249,8 @@ class Engine:
         state.enter(job, Phase.WAITING, held=(), crashes=crashes)
         if isinstance(event, JobCrashed):
             return self._crashed(job.id, crashes, event.cause, freed)
+        if isinstance(event, JobDisplaced):
+            state.plan_grants(job.id, ())
         return self._close_gaps([*freed, *(grant.gpu for grant in job.grants)])
 
     def _rescaled(self, job: JobView, *, failed: bool) -> list[Instruction]:
@@ -269,7 +278,7 @@ class Engine:
         state.given_up += 1
         return [GiveUp(job_id, f"crashed {crashes} times, last: {cause}"), *self._close_gaps(freed)]
 
-    def _apply_to_gpu(self, event: GpuCut | CutFailed | GpuLost | GpuRestored) -> list[Instruction]:
+    def _apply_to_gpu(self, event: GpuCut | CutFailed | GpuLost | GpuClosed | GpuRestored) -> list[Instruction]:
         state = self.state
         if event.gpu not in state.gpus:
             raise IllegalEvent(f"{type(event).__name__} for GPU {event.gpu}, which is unknown")
@@ -278,17 +287,23 @@ class Engine:
             if event.gpu in state.left:
                 raise IllegalEvent(f"GpuRestored for GPU {event.gpu}, which has left for good")
             if gpu.lost:
+                state.frozen.discard(event.gpu)
                 state.gpus[event.gpu] = gpu._replace(lost=False, failed_cuts=0)
-                state.idle.add(state.cluster.node_of[event.gpu], event.gpu)
+                if not gpu.tenants:
+                    state.idle.add(state.cluster.node_of[event.gpu], event.gpu)
             return []
-        if gpu.lost:
-            return []  # the answer to a cut that was under way when the GPU was lost
         if isinstance(event, GpuLost):
-            return self._lose(event.gpu)
+            return self._lose(event.gpu) if not gpu.lost or event.gpu in state.frozen else []
+        if gpu.lost:  # the answer to a cut that was under way then
+            if event.gpu in state.frozen and isinstance(event, GpuCut | CutFailed):
+                state.gpus[event.gpu] = gpu._replace(layout=event.layout, actual=event.layout, cutting=False)
+            return []
+        if isinstance(event, GpuClosed):
+            return self._freeze(event.gpu)
         failed = gpu.failed_cuts + 1 if isinstance(event, CutFailed) else 0
         state.gpus[event.gpu] = gpu._replace(actual=event.layout, cutting=False, failed_cuts=failed)
         if failed >= self.max_failed_cuts:
-            return self._lose(event.gpu)
+            return self._freeze(event.gpu) if self.freezes else self._lose(event.gpu)
         return self._close_gaps([event.gpu])
 
     def _joined(self, event: GpuJoined) -> list[Instruction]:
@@ -306,7 +321,8 @@ class Engine:
         if event.gpu not in state.gpus or event.gpu in state.left:
             raise IllegalEvent(f"GpuLeft for GPU {event.gpu}, which is not here")
         state.left.add(event.gpu)
-        return [] if state.gpus[event.gpu].lost else self._lose(event.gpu)
+        gone = state.gpus[event.gpu].lost and event.gpu not in state.frozen
+        return [] if gone else self._lose(event.gpu)
 
     def _probed(self, event: GpuProbed) -> list[Instruction]:
         state = self.state
@@ -320,9 +336,36 @@ class Engine:
 
     def _lose(self, gpu: int) -> list[Instruction]:
         """Take the GPU out of service: who is on it has to leave without saving, who was to come is unplaced."""
+        out, was_idle = self._unplace(gpu), not self.state.gpus[gpu].lost
+        self.state.frozen.discard(gpu)
+        self.state.gpus[gpu] = GpuView(gpu, lost=True)
+        if was_idle:
+            self.state.idle.remove(self.state.cluster.node_of[gpu], gpu)
+        return out
+
+    def _freeze(self, gpu: int) -> list[Instruction]:
+        """It stays as it is until it is restored: who works there goes on, and plans do without the rest of it.
+
+        Elastic jobs leave it, and save: they are resized all the time, and what they have is not to be planned with.
+        """
+        state = self.state
+        tenants = [state.jobs[job_id] for job_id in state.gpus[gpu].tenants]
+        stay = {job.id for job in tenants if is_at_work(job) and job.job.kind is not Kind.ELASTIC}
+        out = self._unplace(gpu, stay, save=True)
+        view = state.gpus[gpu]
+        state.gpus[gpu] = view._replace(layout=view.actual, lost=True, probe_wanted=False)
+        state.frozen.add(gpu)
+        if not view.tenants:
+            state.idle.remove(state.cluster.node_of[gpu], gpu)
+        return out
+
+    def _unplace(self, gpu: int, stay: Container[str] = (), *, save: bool = False) -> list[Instruction]:
+        """Nobody is planned on this GPU any more, but for those who stay. Who is on it has to leave."""
         state, out = self.state, list[Instruction]()
         there = {job_id for device, jobs in state.held.items() if device[0] == gpu for job_id in jobs}
         for job_id in sorted(there | set(state.gpus[gpu].tenants), key=state.order.__getitem__):
+            if job_id in stay:
+                continue
             job = state.jobs[job_id]
             rest = tuple([grant for grant in job.grants if grant.gpu != gpu])
             stays = can_stay(state, job, gpu, rest)
@@ -332,9 +375,7 @@ class Engine:
             if stays and job.phase is Phase.RUNNING:
                 out += rescale(state, job)
             elif not stays and job.phase is not Phase.WAITING:
-                out += self._stop(job, save=job_id not in there)
-        state.gpus[gpu] = GpuView(gpu, lost=True)
-        state.idle.remove(state.cluster.node_of[gpu], gpu)
+                out += self._stop(job, save=save or job_id not in there)
         return out
 
     # ---- asking the policy -------------------------------------------------------------------------------------
@@ -467,5 +508,5 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], list[Instruction]]] = {
     GpuLeft: Engine._left,
     GpuProbed: Engine._probed,
     **dict.fromkeys(get_args(JobEvent), Engine._apply_to_job),
-    **dict.fromkeys((GpuCut, CutFailed, GpuLost, GpuRestored), Engine._apply_to_gpu),
+    **dict.fromkeys((GpuCut, CutFailed, GpuLost, GpuClosed, GpuRestored), Engine._apply_to_gpu),
 }

@@ -62,7 +62,7 @@ def recover(
     header, turns = read_turns(lines, name)
     if cluster is None or header.cluster:
         cluster = header.begins_on()
-    engine = Engine(cluster, policy_of(header, cluster), costs=header.costs)
+    engine = Engine(cluster, policy_of(header, cluster), costs=header.costs, freezes=header.freezes)
     remembered, last = _Remembered(), 0
     for turn in turns:
         follow(engine, turn, name, partial(on_event, engine.state))

@@ -65,6 +65,11 @@ def is_free(state: State, grant: Grant) -> bool:
     return occupied_pct + grant.share_pct <= 100 + SHARE_TOLERANCE_PCT
 
 
+def is_at_work(job: JobView) -> bool:
+    """It is where it is to be."""
+    return job.phase in (Phase.STARTING, Phase.RUNNING) and job.held == job.grants
+
+
 def can_stay(state: State, job: JobView, gpu: int, rest: Grants) -> bool:
     """It can go on with the rest of its plan without this GPU: it was not there yet, or has workers elsewhere."""
     if not job.job.in_place or job.phase not in (Phase.STARTING, Phase.RUNNING) or len(rest) < job.job.min_gpus:

@@ -27,6 +27,8 @@ class State:
         """Share of each device that each job occupies at this moment."""
         self.left: set[int] = set()
         """GPUs that are lost for good."""
+        self.frozen: set[int] = set()
+        """GPUs that are lost only to plans, since they could not be cut: who works there goes on."""
         self.rescaling: dict[str, Rescaling] = {}
         """Jobs that were told to go on with other grants and have not answered. They hold those of before and after."""
         self.cancelled: set[str] = set()
@@ -104,7 +106,7 @@ class State:
         """Plan the job on these GPUs (it has at most one grant on each)."""
         for grant in grants:
             view = self.gpus[grant.gpu]
-            if not view.tenants:
+            if not view.tenants and not view.lost:
                 self.idle.remove(self.cluster.node_of[grant.gpu], grant.gpu)
             self.gpus[grant.gpu] = view._replace(tenants=(*view.tenants, job_id))
 

@@ -24,6 +24,8 @@ COLOURS = {
     What.CUT_FAILED: "red",
     What.GPU_LOST: "red",
     What.GPU_LEFT: "red",
+    What.GPU_CLOSED: "red",
+    What.DISPLACED: "red",
     What.STALLED: "yellow",
     What.POLICY_RESET: "yellow",
     What.COMPLETED: "green",
@@ -118,7 +120,7 @@ def _what(entry: Entry) -> str:
             return f"GPU {entry.gpu} is now {', '.join(map(str, entry.layout)) or 'uncut'}"
         case What.PROBED:
             return f"on GPU {entry.gpu}: predicted speed {_estimates(entry)}"
-        case What.GPU_LOST | What.GPU_LEFT:
+        case What.GPU_LOST | What.GPU_LEFT | What.GPU_CLOSED:
             return f"GPU {entry.gpu} ({entry.cause}){worked}"
         case What.SEEN_EARLIER if entry.earlier is not None:
             return _seen_earlier(entry.earlier)

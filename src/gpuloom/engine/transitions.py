@@ -7,6 +7,7 @@ from gpuloom.engine.events import (
     JobCancelled,
     JobCompleted,
     JobCrashed,
+    JobDisplaced,
     JobRescaled,
     JobStarted,
     JobStopped,
@@ -19,7 +20,9 @@ class _Ends(Enum):
 
 
 ENDED = _Ends.ENDED
-JobEvent = JobStarted | JobStopped | JobRescaled | RescaleFailed | JobCompleted | JobCrashed | JobCancelled
+JobEvent = (
+    JobStarted | JobStopped | JobRescaled | RescaleFailed | JobCompleted | JobCrashed | JobDisplaced | JobCancelled
+)
 
 TRANSITIONS: dict[tuple[Phase, type[JobEvent]], Phase | _Ends] = {
     (Phase.STARTING, JobStarted): Phase.RUNNING,
@@ -35,6 +38,9 @@ TRANSITIONS: dict[tuple[Phase, type[JobEvent]], Phase | _Ends] = {
     (Phase.STARTING, JobCrashed): Phase.WAITING,
     (Phase.RUNNING, JobCrashed): Phase.WAITING,
     (Phase.STOPPING, JobCrashed): Phase.WAITING,
+    (Phase.STARTING, JobDisplaced): Phase.WAITING,
+    (Phase.RUNNING, JobDisplaced): Phase.WAITING,
+    (Phase.STOPPING, JobDisplaced): Phase.WAITING,
     (Phase.WAITING, JobCancelled): ENDED,
     (Phase.STARTING, JobCancelled): Phase.STOPPING,
     (Phase.RUNNING, JobCancelled): Phase.STOPPING,

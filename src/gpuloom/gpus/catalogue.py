@@ -130,6 +130,21 @@ _PRODUCTS = (
     (r"t4", "T4-16GB"),
 )
 
+PCI_IDS: dict[str, frozenset[str]] = {
+    "A100-40GB": frozenset({"0x20B010DE", "0x20B110DE", "0x20F110DE"}),
+    "A100-80GB": frozenset({"0x20B210DE", "0x20B510DE"}),
+    "A30-24GB": frozenset({"0x20B710DE"}),
+    "H100-SXM-80GB": frozenset({"0x233010DE"}),
+    "H100-PCIe-80GB": frozenset({"0x233110DE"}),
+    "H200-141GB": frozenset({"0x233510DE", "0x233B10DE"}),
+    "RTX-PRO-6000-96GB": frozenset({"0x2BB110DE", "0x2BB410DE", "0x2BB510DE"}),
+    "V100-16GB": frozenset({"0x1DB110DE", "0x1DB210DE", "0x1DB310DE", "0x1DB410DE"}),
+    "V100-32GB": frozenset({"0x1DB510DE", "0x1DB610DE", "0x1DB710DE", "0x1DB810DE", "0x1DF610DE"}),
+    "T4-16GB": frozenset({"0x1EB810DE"}),
+}
+"""Of the boards of each model: device, then vendor, as lists of PCI ids have them. A board that is here on this host is
+asked for its own; these are for plans without one."""
+
 
 def _key(text: str) -> str:
     return re.sub(r"^(nvidia|tesla)-", "", re.sub(r"[\s_]+", "-", text.strip().lower()))

@@ -4,7 +4,7 @@ version: v1
 mig-configs:
   balanced:
     - devices: all              # or [0, 1]
-      device-filter: 0x20B010DE # optional: PCI ids, one or a list
+      device-filter: 0x20B010DE # optional: PCI ids of boards, one or a list; with a colon, the subsystem's as well
       mig-enabled: true
       mig-devices: {"3g.20gb": 1, "2g.10gb": 2}
 """
@@ -15,19 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuloom.errors import InputError
+from gpuloom.gpus.catalogue import PCI_IDS
 from gpuloom.gpus.layouts import check, placements
 from gpuloom.gpus.model import GpuModel, Layout
-
-# PCI ids of the boards in the catalogue. Another board of the same model matches no filter until its id is added here.
-DEVICE_IDS: dict[str, frozenset[str]] = {
-    "A100-40GB": frozenset({"0x20B010DE", "0x20B110DE", "0x20F110DE"}),
-    "A100-80GB": frozenset({"0x20B210DE", "0x20B510DE"}),
-    "A30-24GB": frozenset({"0x20B710DE"}),
-    "H100-SXM-80GB": frozenset({"0x233010DE"}),
-    "H100-PCIe-80GB": frozenset({"0x233110DE"}),
-    "H200-141GB": frozenset({"0x233510DE", "0x233B10DE"}),
-    "RTX-PRO-6000-96GB": frozenset({"0x2BB110DE", "0x2BB510DE"}),
-}
 
 _FIELDS = ("devices", "device-filter", "mig-enabled", "mig-devices")
 
@@ -39,23 +29,48 @@ class Entry:
     devices: tuple[int, ...] | None = None
     """GPU indices; None: all."""
     device_filter: tuple[str, ...] = ()
-    """PCI ids; (): any."""
+    """PCI ids, perhaps each with a colon and the subsystem's; (): any."""
     mig_enabled: bool = True
     mig_devices: tuple[tuple[str, int], ...] = ()
     """How many instances of each profile."""
 
-    def about(self, model: GpuModel, device: int) -> bool:
-        """Whether the rule is about this GPU."""
-        ids = {number.upper() for number in DEVICE_IDS.get(model.name, ())}
-        listed = not self.device_filter or any(number.upper() in ids for number in self.device_filter)
+    def about(self, model: GpuModel, device: int, board: str | None = None) -> bool:
+        """Whether the rule is about this GPU, whose board has these PCI ids; without, it is any board of its model."""
+        boards = PCI_IDS.get(model.name, frozenset()) if board is None else {board}
+        listed = not self.device_filter or any(_meant(one, by) for one in boards for by in self.device_filter)
         return listed and (self.devices is None or device in self.devices)
 
 
-Configs = dict[str, tuple[Entry, ...]]
+def _meant(board: str, by: str) -> bool:
+    """A part that one of the two leaves open is no difference."""
+    pairs = zip(board.split(":"), by.split(":"), strict=False)
+    return all(int(has, 16) == int(wants, 16) for has, wants in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A configuration that cannot be used here. The others of its file can."""
+
+    reason: str
+
+
+Configs = dict[str, tuple[Entry, ...] | Unusable]
+
+
+def entries_of(configs: Configs, name: str, source: str) -> tuple[Entry, ...]:
+    """The entries of a configuration; InputError if there is none of this name, or if it cannot be used."""
+    if name not in configs:
+        raise InputError(f"{source}: there is no configuration {name!r}; accepted are {', '.join(configs)}")
+    found = configs[name]
+    if isinstance(found, Unusable):
+        raise InputError(found.reason)
+    return found
 
 
 def parse_configs(text: str, source: str = "mig-configs") -> Configs:
-    """The configurations of a file, by name; `source` is what errors call it."""
+    """The configurations of a file, by name; `source` is what errors call it. What is wrong in one is kept for whoever
+    asks for that one.
+    """
     import yaml
 
     try:
@@ -71,8 +86,15 @@ def parse_configs(text: str, source: str = "mig-configs") -> Configs:
     if unknown := set(document) - {"version", "mig-configs"}:
         raise InputError(f"{source}: field {min(map(str, unknown))} is not known; accepted are version and mig-configs")
     return {
-        str(name): _entries(value, f"{source}: mig-configs.{name}") for name, value in document["mig-configs"].items()
+        str(name): _usable(value, f"{source}: mig-configs.{name}") for name, value in document["mig-configs"].items()
     }
+
+
+def _usable(value: object, where: str) -> tuple[Entry, ...] | Unusable:
+    try:
+        return _entries(value, where)
+    except InputError as reason:
+        return Unusable(str(reason))
 
 
 def _entries(value: object, where: str) -> tuple[Entry, ...]:
@@ -112,7 +134,7 @@ def _filter(value: object, where: str) -> tuple[str, ...]:
     if value is None:
         return ()
     for item in listed:
-        if not isinstance(item, str) or not re.fullmatch(r"0[xX][0-9a-fA-F]{4,8}", item):
+        if not isinstance(item, str) or not re.fullmatch(r"0[xX][0-9a-fA-F]{4,8}(:0[xX][0-9a-fA-F]{4,8})?", item):
             raise InputError(f"{where}.device-filter has {item!r}; accepted are PCI ids such as 0x20B010DE")
     return tuple(map(str, listed))
 
@@ -130,16 +152,26 @@ def _counts(value: object, where: str) -> tuple[tuple[str, int], ...]:
     return tuple((profile, count) for profile, count in value.items() if count)
 
 
-def layouts_for(configs: Configs, name: str, model: GpuModel, device: int, source: str) -> tuple[Layout, ...]:
-    """Every exact layout that would satisfy configuration `name` on this GPU: at least one, or InputError."""
-    if name not in configs:
-        raise InputError(f"{source}: there is no configuration {name!r}; accepted are {', '.join(configs)}")
-    where = f"{source}: mig-configs.{name}"
-    matching = [entry for entry in configs[name] if entry.about(model, device)]
+def entry_about(
+    configs: Configs, name: str, model: GpuModel, device: int, source: str, board: str | None = None
+) -> Entry:
+    """The entry of configuration `name` that holds for this GPU, or InputError."""
+    matching = [entry for entry in entries_of(configs, name, source) if entry.about(model, device, board)]
     if not matching:
-        raise InputError(f"{where} has no entry for GPU {device}, a {model.name}: see its devices and device-filter")
+        what = f"a {model.name}" if board is None else f"a {model.name} with the PCI id {board}"
+        raise InputError(
+            f"{source}: mig-configs.{name} has no entry for GPU {device}, {what}: see its devices and device-filter"
+        )
     # mig-parted applies the entries in order, so that the last one about a GPU stands.
-    wanted = matching[-1].mig_devices
+    return matching[-1]
+
+
+def layouts_for(
+    configs: Configs, name: str, model: GpuModel, device: int, source: str, board: str | None = None
+) -> tuple[Layout, ...]:
+    """Every exact layout that would satisfy configuration `name` on this GPU: at least one, or InputError."""
+    where = f"{source}: mig-configs.{name}"
+    wanted = entry_about(configs, name, model, device, source, board).mig_devices
     for profile, _ in wanted:
         if profile not in model.by_name:
             accepted = ", ".join(model.by_name) or "none, as it has no MIG"
@@ -157,12 +189,12 @@ def entry_for(model: GpuModel, layout: Layout, devices: tuple[int, ...] | None =
     if reason is not None:
         raise ValueError(reason)
     counts = Counter(instance.profile for instance in layout)
-    filters = tuple(sorted(DEVICE_IDS.get(model.name, ())))
+    filters = tuple(sorted(PCI_IDS.get(model.name, ())))
     return Entry(devices, filters, bool(layout), tuple(sorted(counts.items(), reverse=True)))
 
 
 def dump_configs(configs: Configs) -> str:
-    """The text of a mig-parted file with these configurations."""
+    """The text of a mig-parted file with these configurations; InputError if one of them cannot be used."""
     import yaml
 
     def plain(entry: Entry) -> dict[str, object]:
@@ -173,5 +205,5 @@ def dump_configs(configs: Configs) -> str:
         shown["mig-devices"] = dict(entry.mig_devices)
         return shown
 
-    rules = {name: [plain(entry) for entry in entries] for name, entries in configs.items()}
+    rules = {name: [plain(entry) for entry in entries_of(configs, name, "mig-configs")] for name in configs}
     return yaml.safe_dump({"version": "v1", "mig-configs": rules}, sort_keys=False)

@@ -7,24 +7,21 @@ again: see `recover`. Cuts and MPS commands are waited for.
 
 import heapq
 import signal
-import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
-from gpuloom.contract.view import JobView, Phase, Report
+from gpuloom.contract.view import Phase, Report
 from gpuloom.engine.events import (
-    CutFailed,
     Event,
-    GpuCut,
     JobArrived,
     JobCancelled,
     JobCompleted,
     JobCrashed,
+    JobDisplaced,
     JobReported,
     JobStalled,
     JobStarted,
@@ -34,20 +31,20 @@ from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Rescale
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.engine.memory import recall
 from gpuloom.engine.seen import SeenInRun
-from gpuloom.gpus.grant import Grants
-from gpuloom.gpus.host.processes import ProcessId, born_ticks
-from gpuloom.gpus.model import Layout
+from gpuloom.live.blame import Blame, Blamed, Then
 from gpuloom.live.clock import Clock
-from gpuloom.live.devices import DeviceError, Devices, lives_beside
+from gpuloom.live.cutting import Cutting
+from gpuloom.live.devices import Devices
 from gpuloom.live.elastic.reports import Reports
 from gpuloom.live.elastic.resizing import Resizing
 from gpuloom.live.jobs import Fate, LiveJob, ending, has_stalled
 from gpuloom.live.keeper import NO_ROOM, NOT_WRITTEN
-from gpuloom.live.launch import Launcher, Left, kill, left_of, limits_of
+from gpuloom.live.launch import Launcher, Left, kill, left_of
+from gpuloom.live.launching import Launching
 from gpuloom.live.probes.measure import Predict, by_share
 from gpuloom.live.probes.running import Probing
 from gpuloom.live.restoring import Restoring
-from gpuloom.live.store import Exit, Launch, Progress, Store
+from gpuloom.live.store import Exit, Progress, Store
 from gpuloom.live.timing import Timing
 from gpuloom.work.model import NO_HINTS, Hints, Job, Kind
 
@@ -56,8 +53,6 @@ class NoRoomError(Exception):
     """The runner leaves, and could not write that down."""
 
 
-MOST_TRIES = 8
-"""So often a launch is tried again when the host refuses it, at longer and longer intervals: some 13 s in all."""
 OUT_OF_SIGHT = (
     "its keeper was killed, and without cgroups nobody can tell whether its processes have ended: "
     "look for them by hand, then run it again"
@@ -81,19 +76,6 @@ class Settings:
     """After every round: all that there is, for whoever shows it."""
 
 
-@dataclass(slots=True)
-class Pending:
-    """A launch that is wanted and has not happened yet: the one before is not gone, or there is no room on the disk."""
-
-    grants: Grants
-    share_pct: float | None
-    needs_room: bool = False
-    """The launch before failed for want of room on the disk."""
-    due_s: float = 0.0
-    tries: int = 0
-    """How often the host has refused."""
-
-
 class LocalBody:
     def __init__(
         self,
@@ -107,7 +89,6 @@ class LocalBody:
         self.engine, self.devices, self.store, self.clock, self.launcher = engine, devices, store, clock, launcher
         self.timing, self.settings = settings.timing, settings
         self.jobs: dict[str, LiveJob] = {}
-        self.pending: dict[str, Pending] = {}
         self.seen = SeenInRun()
         """What its jobs have shown, of the whole run."""
         self.wake_s: float | None = None
@@ -115,6 +96,7 @@ class LocalBody:
         """How often somebody has asked the runner itself to stop; may be raised by a signal handler."""
         self.closing = False
         self.probing, self.restoring, self.resizing = Probing(self), Restoring(self), Resizing(self)
+        self.launching, self.cutting, self.blame = Launching(self), Cutting(self), Blame(devices)
         self._reports = Reports(self.timing.elastic_s, clock.pace)
         self._turn: list[Event] = []
         self._out: list[Instruction] = []
@@ -155,11 +137,10 @@ class LocalBody:
             self._posted.popleft()()
         for job in list(self.jobs.values()):
             self._look_at(job)
+        self._look_at_shares()
         self.probing.advance()
         self.resizing.advance()
-        for job_id, pending in list(self.pending.items()):
-            if pending.due_s <= self.now_s():
-                self._try_launch(job_id)
+        self.launching.advance()
         while self._agenda and self._agenda[0][0] <= self.now_s() and not self.closing:
             heapq.heappop(self._agenda)[2]()
         self.commit()
@@ -173,7 +154,7 @@ class LocalBody:
             return False
         if self.closing:
             return True
-        if self.pending:
+        if self.launching:
             return False
         if not (self._expected or self.engine.state.jobs):
             return True
@@ -254,12 +235,16 @@ class LocalBody:
             self._said.add(about)
             self.settings.notice(text)
 
+    def said(self, about: str) -> None:
+        """It is over."""
+        self._said.discard(about)
+
     # ---- instructions ------------------------------------------------------------------------------------------
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case Start():
-                self.start(instruction.job_id, instruction.grants)
+                self.launching.begin(instruction.job_id, instruction.grants)
             case Stop():
                 self._stop(instruction)
             case Rescale():
@@ -267,73 +252,29 @@ class LocalBody:
                     self.resizing.begin(instruction.job_id, instruction.grants)
             case Cut():
                 if not self.closing:
-                    self._cut(instruction)
+                    self.cutting.begin(instruction)
             case Probe():
                 self.probing.begin(instruction.gpu, instruction.job_ids)
             case WakeAt():
                 self.wake_s = instruction.at_s
             case GiveUp():
-                self.pending.pop(instruction.job_id, None)
+                self.launching.drop(instruction.job_id)
 
-    def start(self, job_id: str, grants: Grants, share_pct: float | None = None, *, needs_room: bool = False) -> None:
-        """Launch the job for the engine's latest start of it, as soon as that can be."""
-        if not self.closing:
-            self.pending[job_id] = Pending(grants, share_pct, needs_room)
-            self._try_launch(job_id)
-
-    def _try_launch(self, job_id: str) -> None:
-        """Never two at once: the launch before has to be gone, and that has to be certain."""
-        pending, view = self.pending[job_id], self.engine.state.jobs.get(job_id)
-        if self.closing or view is None or view.phase not in (Phase.STARTING, Phase.RUNNING):
-            del self.pending[job_id]
-            return
-        last = self.store.last_launch(job_id)
-        left = Left.NOBODY if last is None else left_of(last) if last.forestall() else Left.SOMEBODY
-        if left is Left.SOMEBODY:
-            self._try_later(job_id, f"job {job_id} waits: processes of its last launch are still there")
-            return
-        if pending.needs_room and not self.store.has_room():
-            self._try_later(job_id, f"job {job_id} waits: no room on the disk of {self.store.folder}")
-            return
-        del self.pending[job_id]
-        if left is Left.UNKNOWN:
-            self.post(partial(self._lost_sight, job_id))
-            return
-        try:
-            launch, child = self._launch(view, pending)
-        except (DeviceError, OSError, ValueError) as error:
-            if isinstance(error, OSError) and (error.errno in NO_ROOM or pending.tries < MOST_TRIES):
-                pending.tries += error.errno not in NO_ROOM  # the host may be itself again in a moment
-                self.pending[job_id] = pending
-                self._try_later(job_id, f"job {job_id} waits: {error}")
-                return
-            self._release_devices()
-            self.post(partial(self._crashed, job_id, f"cannot be launched: {error}"))
-            return
-        self._said.discard(job_id)
-        keeper = ProcessId(child.pid, born_ticks(child.pid) or 0)
-        up_by_s = self.now_s() + self.timing.up_s
-        self.jobs[job_id] = LiveJob(job_id, pending.grants, launch, keeper, child, up_by_s=up_by_s)
-
-    def _launch(self, view: JobView, pending: Pending) -> "tuple[Launch, subprocess.Popen[bytes]]":
-        own, beside = limits_of(view.job), lives_beside(view.job, pending.grants)
-        place = self.devices.place(pending.grants, own, pending.share_pct, beside=beside)
-        launch, child = self.launcher.start(view.job, view.starts, place, pending.share_pct)
-        if beside:
-            with suppress(DeviceError):  # its limits are set; only who uses the devices could not be noted
-                self.devices.resize(launch.group, own, pending.grants)
-        return launch, child
-
-    def _try_later(self, job_id: str, why: str) -> None:
-        pending = self.pending[job_id]
-        real_s = max(self.timing.poll_real_s, 0.05 * 2**pending.tries if pending.tries else 0.0)
-        pending.due_s = self.now_s() + self.clock.pace * real_s
-        self.say(job_id, why)
+    def let_down(self, job_id: str, blamed: Blamed, cause: str | None = None) -> None:
+        """It is not charged; and what is to happen to the device, happens."""
+        view = self.engine.state.jobs.get(job_id)
+        if view is not None and view.phase is not Phase.WAITING and job_id not in self.jobs:
+            noun, host = self.devices.noun, self.devices.hosts[blamed.gpu]
+            self.tell(JobDisplaced(self.now_s(), cause or f"{noun} {host}: {blamed.why}", job_id))
+        if blamed.then is Then.IS_LOST:
+            self.restoring.lost(blamed.gpu, blamed.why)
+        elif blamed.then is Then.IS_CLOSED:
+            self.restoring.closed(blamed.gpu, blamed.why)
 
     def _stop(self, stop: Stop) -> None:
         job = self.jobs.get(stop.job_id)
         if job is None:
-            self.pending.pop(stop.job_id, None)
+            self.launching.drop(stop.job_id)
             self.post(partial(self._stopped, stop.job_id, "it had no process"))
             return
         job.stopping = True
@@ -345,19 +286,6 @@ class LocalBody:
         if save and job.keeper is not None:
             job.keeper.signal(signal.SIGTERM)
             job.keeper.signal(signal.SIGCONT)  # one that is stopped hears nothing else
-
-    def _cut(self, cut: Cut) -> None:
-        layout, reason = self.devices.cut(cut.gpu, cut.target)
-        if layout is None:
-            act = partial(self.restoring.lost, cut.gpu, reason or "it does not answer")
-        elif reason is None:
-            act = partial(self._after_cut, GpuCut, "cut", cut.gpu, layout)
-        else:
-            act = partial(self._after_cut, CutFailed, reason, cut.gpu, layout)
-        self.post(act)
-
-    def _after_cut(self, kind: type[GpuCut] | type[CutFailed], cause: str, gpu: int, layout: Layout) -> None:
-        self.tell(kind(self.now_s(), cause, gpu, layout))
 
     # ---- jobs --------------------------------------------------------------------------------------------------
 
@@ -374,11 +302,19 @@ class LocalBody:
             if self.engine.state.jobs[job.id].phase is Phase.STARTING:
                 self.tell(JobStarted(self.now_s(), "it reports" if progress else "its process is up", job.id))
         if progress is not None:
-            job.hear(progress, self.now_s())
+            if job.hear(progress, self.now_s()):
+                self._has_worked(job)
             self._measure(job, progress)
         self._look_for_a_stall(job)
 
+    def _has_worked(self, job: LiveJob) -> None:
+        self.blame.worked(job.id, job.grants)
+        self.restoring.worked(job.grants)
+
     def _kill(self, job: LiveJob) -> None:
+        if not job.killed and job.launch.group is not None:
+            for grant in job.grants:
+                self.devices.before_kill(grant, job.launch.group.processes())
         job.killed = True
         kill(job.launch)
         self._say_if_stubborn(job)
@@ -400,7 +336,7 @@ class LocalBody:
                 self._say_if_stubborn(job)
             case Left.UNKNOWN:
                 del self.jobs[job.id]
-                self._lost_sight(job.id)
+                self.lost_sight(job.id)
 
     def _measure(self, job: LiveJob, progress: Progress) -> None:
         """Tell what an elastic job says of itself, and how fast one is that has one device for itself."""
@@ -435,22 +371,45 @@ class LocalBody:
         fate, cause = ending(job, left, self.timing.grace_s)
         if fate is Fate.CRASHED and self._is_nobodys_fault(job, left):
             if not self.resizing.interrupted(job.id):
-                self.start(job.id, job.grants, job.launch.share_pct, needs_room=True)
+                self.launching.begin(job.id, job.grants, job.launch.share_pct, needs_room=True)
             return
-        if fate is Fate.COMES_BACK:
+        if fate is Fate.COMES_BACK and job.let_down is None:
             if not self.resizing.interrupted(job.id):
-                self.start(job.id, job.grants, job.next_share_pct)
+                self.launching.begin(job.id, job.grants, job.next_share_pct)
             return
         if left is None:
             cause = job.launch.trouble() or cause
-        self._release_devices()
+        blamed = self._to_blame(job, fate)
+        self.release_devices()
+        if blamed is not None:
+            self.let_down(job.id, blamed, f"{cause}; {blamed.why}")
+            return
         match fate:
             case Fate.COMPLETED:
+                self._has_worked(job)
                 self.tell(JobCompleted(self.now_s(), cause, job.id))
             case Fate.STOPPED:
                 self._stopped(job.id, cause)
             case Fate.CRASHED:
-                self._crashed(job.id, cause)
+                self.crashed(job.id, cause)
+
+    def _to_blame(self, job: LiveJob, fate: Fate) -> Blamed | None:
+        """The device, if it is to blame that the job has ended. What it did itself it is charged with."""
+        if job.let_down is not None and fate in (Fate.CRASHED, Fate.COMES_BACK):
+            return job.let_down
+        if fate is not Fate.CRASHED or job.oom_kills or job.restarting:
+            return None
+        return self.blame.of_failure(job.id, job.grants)
+
+    def _look_at_shares(self) -> None:
+        """Who shares a device on which nobody can work any more has to be started again."""
+        for device, why in self.devices.broken_shares().items():
+            there = [job for job in self.jobs.values() if any(grant.device == device for grant in job.grants)]
+            for job in there:
+                job.let_down = self.blame.of_sharing(job.grants, why) if job is there[0] else there[0].let_down
+                self.ask_to_leave(job, save=True)
+            self.say(f"share {device}", f"{self.devices.noun} {self.devices.hosts[device[0]]}: {why}")
+            self.devices.stop_sharing(device, broken=True)
 
     def _is_nobodys_fault(self, job: LiveJob, left: Exit | None) -> bool:
         """The machine was restarted, or there was no room on the disk: the job is launched again, when there is."""
@@ -469,21 +428,21 @@ class LocalBody:
         if view is not None and view.phase is Phase.STOPPING and job_id not in self.jobs:
             self.tell(JobStopped(self.now_s(), cause, job_id))
 
-    def _crashed(self, job_id: str, cause: str) -> None:
+    def crashed(self, job_id: str, cause: str) -> None:
         view = self.engine.state.jobs.get(job_id)
         if view is not None and view.phase is not Phase.WAITING and job_id not in self.jobs:
             self.tell(JobCrashed(self.now_s(), cause, job_id))
 
-    def _lost_sight(self, job_id: str) -> None:
+    def lost_sight(self, job_id: str) -> None:
         """It must not be launched again: its processes may still be there, and nobody can tell."""
         if job_id in self.engine.state.jobs:
             self.tell(JobCancelled(self.now_s(), OUT_OF_SIGHT, job_id))
             self.post(partial(self._stopped, job_id, "lost sight of"))
 
-    def _release_devices(self) -> None:
+    def release_devices(self) -> None:
         """A device that nobody shares any more needs no MPS daemon, and could not be cut with one."""
-        held = [*(job.grants for job in self.jobs.values()), *(launch.grants for launch in self.pending.values())]
-        used = {grant.device for grants in held for grant in grants if grant.share_pct < 100}
+        held = [grant for job in self.jobs.values() for grant in job.grants]
+        used = {grant.device for grant in held if grant.share_pct < 100} | self.launching.devices()
         for device in self.devices.shared():
             if device not in used:
                 self.devices.stop_sharing(device)
@@ -491,7 +450,7 @@ class LocalBody:
     def _close(self) -> None:
         """Stop everything with a checkpoint. To the engine every GPU is lost, until the run goes on."""
         self.closing = True
-        self.pending.clear()
+        self.launching.clear()
         self.probing.clear()
         for gpu in self.engine.state.gpus:
             self.restoring.lost(gpu, "the runner was asked to stop")

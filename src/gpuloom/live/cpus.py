@@ -27,7 +27,13 @@ class CpuDevices(Devices):
         self._driver = driver
 
     def place(
-        self, grants: Grants, own: Limits = NO_LIMITS, share_pct: float | None = None, *, beside: bool = False
+        self,
+        grants: Grants,
+        own: Limits = NO_LIMITS,
+        share_pct: float | None = None,
+        *,
+        beside: bool = False,
+        uid: int | None = None,  # noqa: ARG002 (the kernel asks nobody whose it is)
     ) -> Place:
         if beside:
             return self._place_beside(grants, own)

@@ -3,6 +3,7 @@
 Knows nothing of jobs but their grants. The engine's index of a device is its position among those of the run.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,8 +14,9 @@ from typing import TypedDict, TypeVar
 from gpuloom.gpus.cluster import Cluster, Gpu
 from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.host.cgroups import NO_LIMITS, Group, Home, Limits
-from gpuloom.gpus.host.cutter import CutOutcome, Cutter
+from gpuloom.gpus.host.cutter import AGAIN_S, PATIENCE_S, CutOutcome, Cutter
 from gpuloom.gpus.host.driver import StepFailed
+from gpuloom.gpus.host.health import Health, what_is_new
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.model import Instance, Layout
@@ -45,6 +47,18 @@ class Place:
     """One for each grant."""
     batch: int | None = None
     """Of all of them together; None leaves it to the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutAnswer:
+    """What came of a cut."""
+
+    layout: Layout | None
+    """After it; None if the device does not answer."""
+    reason: str | None = None
+    """Why it is not the target, if so."""
+    in_use: bool = False
+    """It may be the target in a moment: the driver says that it is in use."""
 
 
 class Worker(TypedDict):
@@ -80,6 +94,8 @@ def uuids_of(cutter: Cutter, hosts: Sequence[int]) -> tuple[str, ...]:
 
 
 class Devices(ABC):
+    switched_early = False
+    """Whether a device that is to be cut is made one that can be before anything runs: that may not work."""
     most_of_a_job: int | None = None
     """So many a job that is not elastic can have at once; None: as many as it likes."""
 
@@ -88,10 +104,13 @@ class Devices(ABC):
         self.hosts = tuple(hosts)
         """The host's number of each device, by the engine's."""
         self._uuids: dict[Device, str] = {}
+        self._health: dict[int, Health] = {}
 
     def take(self) -> Cluster:
         """Make all the devices ours; Refused if one is not to be had."""
         states = [insist(partial(self.cutter.take, host)) for host in self.hosts]
+        for gpu in range(len(self.hosts)):
+            self.accept(gpu)
         return Cluster(tuple(Gpu(index, 0, state.model) for index, state in enumerate(states)))
 
     @property
@@ -105,10 +124,36 @@ class Devices(ABC):
         """Who is on it, in words; None if nobody is."""
         return ", ".join(map(str, insist(partial(self.cutter.look, self.hosts[gpu])).processes)) or None
 
-    def clear(self, gpu: int) -> str | None:
-        """Make a device uncut; why it cannot be, if so. Its MIG mode stays until somebody needs it changed."""
+    def accept(self, gpu: int) -> None:
+        """As healthy as it is now: only what comes on top of that counts against it."""
+        with suppress(StepFailed):
+            self._health[gpu] = self.cutter.driver.health(self.hosts[gpu])
+
+    def trouble(self, gpu: int) -> str | None:
+        """Why the device is to blame for what happened on it, as far as it says; None if it says nothing."""
         try:
-            return self._apply(gpu, ()).reason
+            now = insist(partial(self.cutter.driver.health, self.hosts[gpu]))
+        except StepFailed as reason:
+            return str(reason)
+        return what_is_new(self._health.get(gpu, Health()), now)
+
+    def clear(self, gpu: int, to_cut: bool = False) -> str | None:
+        """Make a device uncut; why it cannot be, if so. Its MIG mode stays until somebody needs it changed.
+
+        `to_cut`: it has to be one that can be cut. Whether that takes a reset the driver tells only when it is tried.
+        """
+        host = self.hosts[gpu]
+        try:
+            state = self.cutter.look(host)
+            early = to_cut and self.switched_early and (state.model.mig or not state.told)
+            cut = self.cutter.apply(host, (), keep_mig=state.mig or early, patience_s=0)
+            if cut.remedy is not None and not state.mig:
+                return (
+                    "MIG is off, and to switch it on takes a reset, which a run does not wait for. It is left as"
+                    f" it was found: run `nvidia-smi -i {host} -mig 1`, then {cut.remedy}, then start this again"
+                    " (a policy that uses GPUs whole needs none)"
+                )
+            return cut.reason
         except (Refused, StepFailed) as reason:
             return str(reason)
 
@@ -121,21 +166,21 @@ class Devices(ABC):
             return self._apply(gpu, state.occupied if self.cutter.driver.mends_in_place else state.layout).layout
         return None
 
-    def cut(self, gpu: int, target: Layout) -> tuple[Layout | None, str | None]:
-        """The layout after it, None if the device does not answer; and why it is not the target, if so."""
+    def cut(self, gpu: int, target: Layout, patience_s: float = 0.0) -> CutAnswer:
+        """For so long it is tried again while the driver says that it is in use; 0 for who has others to look after."""
         for device in [device for device in self.shared() if device[0] == gpu and device[1] not in target]:
             self.stop_sharing(device)
         self._uuids = {device: uuid for device, uuid in self._uuids.items() if device[0] != gpu}
         try:
-            cut = self._apply(gpu, target)
+            cut = self._apply(gpu, target, patience_s)
         except (Refused, StepFailed) as reason:
-            return self.look(gpu), str(reason)
-        return cut.layout, cut.reason
+            return CutAnswer(self.look(gpu), str(reason))
+        return CutAnswer(cut.layout, cut.reason, cut.in_use)
 
-    def _apply(self, gpu: int, target: Layout) -> CutOutcome:
+    def _apply(self, gpu: int, target: Layout, patience_s: float = 0.0) -> CutOutcome:
         """An uncut one keeps the MIG mode it has: whoever uses it whole switches it off, and nobody else needs to."""
         host = self.hosts[gpu]
-        return self.cutter.apply(host, target, keep_mig=self.cutter.look(host).mig)
+        return self.cutter.apply(host, target, keep_mig=self.cutter.look(host).mig, patience_s=patience_s)
 
     def leave(self) -> list[str]:
         """Give every device back as it was found; the reasons where that failed."""
@@ -145,16 +190,20 @@ class Devices(ABC):
         return [problem for gpu in range(len(self.hosts)) if (problem := self._leave(gpu)) is not None]
 
     def _leave(self, gpu: int) -> str | None:
-        host, reason = self.hosts[gpu], None
-        for _ in range(TRIES):
+        """Nobody is there any more who would be kept waiting, and a manager that is at work may be done in a moment."""
+        host, tries, until_s = self.hosts[gpu], 0, time.monotonic() + PATIENCE_S
+        while True:
             try:
-                if self.cutter.found(host) is None:
-                    return None
-                reason = self.cutter.leave(host).reason
+                reason = None if self.cutter.found(host) is None else self.cutter.leave(host).reason
             except (Refused, StepFailed) as refused:
                 reason = str(refused)
             if reason is None:
                 return None
+            tries += 1
+            if tries >= TRIES and not (self.cutter.driver.lingers and time.monotonic() < until_s):
+                break
+            if tries >= TRIES:
+                time.sleep(AGAIN_S)
         return f"{self.noun} {host} is not as it was found: {reason}"
 
     def _uuid(self, grant: Grant) -> str:
@@ -168,7 +217,7 @@ class Devices(ABC):
             state = self.cutter.look(host)
             if instance is None:
                 if state.mig:  # what can be cut cannot be used whole
-                    cut = self.cutter.apply(host, ())
+                    cut = self.cutter.apply(host, (), patience_s=0)
                     if cut.reason is not None:
                         raise DeviceError(f"{self.noun} {host} cannot be used whole: {cut.reason}")
                 return state.uuid
@@ -182,11 +231,17 @@ class Devices(ABC):
 
     @abstractmethod
     def place(
-        self, grants: Grants, own: Limits = NO_LIMITS, share_pct: float | None = None, *, beside: bool = False
+        self,
+        grants: Grants,
+        own: Limits = NO_LIMITS,
+        share_pct: float | None = None,
+        *,
+        beside: bool = False,
+        uid: int | None = None,
     ) -> Place:
         """For a job with these grants and limits; `share_pct` instead of the grant's, in a probe. Or DeviceError.
 
-        `beside`: see `lives_beside`.
+        `beside`: see `lives_beside`; `uid`: whose job it is.
         """
 
     @abstractmethod
@@ -223,8 +278,19 @@ class Devices(ABC):
         """Devices for which something has to be done when nobody shares them any more."""
         return []
 
-    def stop_sharing(self, device: Device) -> None:  # noqa: B027
-        """Nobody shares this device any more."""
+    def stop_sharing(self, device: Device, *, broken: bool = False) -> None:  # noqa: B027
+        """Nobody shares this device any more; `broken`: nobody can."""
+
+    def why_no_share(self, grant: Grant) -> str | None:  # noqa: ARG002
+        """Why what shares this device cannot work there; None if nothing speaks against it."""
+        return None
+
+    def broken_shares(self) -> dict[Device, str]:
+        """Shared devices on which nobody can work any more, and why, as was found out since the last look."""
+        return {}
+
+    def before_kill(self, grant: Grant, pids: Sequence[int]) -> None:  # noqa: B027
+        """These processes of one who shares are about to be killed."""
 
     def stop_strays(self, keep: Sequence[Device]) -> None:  # noqa: B027
         """End what a killed runner has left for sharing, but for devices that are still shared."""

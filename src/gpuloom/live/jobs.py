@@ -12,6 +12,7 @@ from enum import Enum, auto
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.host.homes import is_home
 from gpuloom.gpus.host.processes import ProcessId
+from gpuloom.live.blame import Blamed
 from gpuloom.live.store import Exit, Launch, Progress
 
 
@@ -38,6 +39,8 @@ class LiveJob:
     """When it was first killed, by the monotonic clock."""
     restarting: bool = False
     """It had stalled, and was asked to leave for that."""
+    let_down: Blamed | None = None
+    """Its device cannot be used any more, and it was asked to leave for that."""
     oom_kills: int = 0
     """Processes of it that the kernel ended for want of memory."""
     heard: Progress | None = None
@@ -59,13 +62,15 @@ class LiveJob:
             return self.child.poll() is not None
         return self.keeper is None or not self.keeper.lives
 
-    def hear(self, progress: Progress, now_s: float) -> None:
-        """Its report as it is now, looked at as often as there is time: what is new came just now."""
+    def hear(self, progress: Progress, now_s: float) -> bool:
+        """Its report as it is now, looked at as often as there is time: what is new came just now. Is it further?"""
         if progress == self.heard:
-            return
+            return False
+        is_further = self.heard is not None and progress.step > self.heard.step
         if self.heard is None or progress.step != self.heard.step:
             self.step_at_s = None if self.heard is None else now_s
         self.heard, self.heard_at_s, self.stall_told = progress, now_s, False
+        return is_further
 
     def batches_per_s(self, progress: Progress, now_s: float, every_s: float, pace: float) -> float | None:
         """Since the last time that this was told; None if it is too early, or has nothing to say."""

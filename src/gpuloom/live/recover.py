@@ -74,7 +74,7 @@ def _begin_what_was_not(body: LocalBody, view: JobView) -> None:
     if view.phase is Phase.STOPPING:
         body.tell(JobStopped(body.now_s(), "it had not been launched", view.id))
     elif not body.resizing.interrupted(view.id):
-        body.start(view.id, view.held)
+        body.launching.begin(view.id, view.held)
 
 
 def _look_for_what_is_gone(body: LocalBody, gpu: int) -> None:
@@ -82,7 +82,7 @@ def _look_for_what_is_gone(body: LocalBody, gpu: int) -> None:
     view = body.engine.state.gpus[gpu]
     if gpu in body.engine.state.left:
         return
-    if view.lost:
+    if view.lost and gpu not in body.engine.state.frozen:
         body.post(partial(body.restoring.restore, gpu))
         return
     layout = body.devices.look(gpu)

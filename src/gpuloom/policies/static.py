@@ -16,6 +16,8 @@ class Static(Policy):
     for goes to the job on the smallest slice of the cluster: MISO's authors gave their static baseline that rule.
     """
 
+    cuts = True
+
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "3,2,2") -> None:  # noqa: ARG002
         self.arg = arg
         self.cut: dict[int, Layout] = {}

@@ -11,7 +11,7 @@ from typing import Any
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Device, Grant
 from gpuloom.gpus.host.mig_read import look
-from gpuloom.gpus.host.mps import Daemon, MpsError, daemon_for
+from gpuloom.gpus.host.mps import Daemon, MpsError, daemon_for, no_daemon
 from gpuloom.gpus.host.nvml import opened
 from gpuloom.serve.seats import DeviceError, Kind, Seat
 
@@ -54,7 +54,7 @@ class HostDevices:
         told = {"GPULOOM_GRANT": str(grant)}
         uuid = self._uuids[grant.device]
         if grant.share_pct >= 100:
-            return Seat(told | {"CUDA_VISIBLE_DEVICES": uuid})
+            return Seat(told | {"CUDA_VISIBLE_DEVICES": uuid} | no_daemon(self.mps_dir))
         try:
             daemon = self._daemons.get(grant.device)
             if daemon is None:

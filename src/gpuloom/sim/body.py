@@ -18,6 +18,7 @@ from gpuloom.engine.events import (
     GpuLeft,
     GpuLost,
     GpuProbed,
+    GpuRestored,
     JobArrived,
     JobCompleted,
     JobCrashed,
@@ -42,6 +43,8 @@ from gpuloom.work.model import NO_HINTS, Hints, TraceJob
 # Of things at the same moment, what has happened comes before who is asked about it; see `_schedule_mark`.
 BEFORE_TICK, TICK, AFTER_TICK = 0, 1, 2
 
+THAW_S = 30.0
+"""So long after its last failed cut a frozen GPU may be cut again."""
 IDLE_ROUNDS = 1000
 """After so many rounds in which nothing else was pending, nothing will happen any more: the policy is stuck."""
 
@@ -286,7 +289,13 @@ class VirtualBody:
         kind, cause = (CutFailed, "stopped half-way") if fails else (GpuCut, "cut")
         if self.costs.stay_s:
             self._disturb(gpu)
-        self._answer(gpu, self.costs.cut_s, lambda: self._tell(kind(self.now_s, cause, gpu, layout)))
+        self._answer(gpu, self.costs.cut_s, lambda: self._after_cut(kind(self.now_s, cause, gpu, layout)))
+
+    def _after_cut(self, event: GpuCut | CutFailed) -> None:
+        self._tell(event)
+        if event.gpu in self.engine.state.frozen:
+            thaws = GpuRestored(self.now_s + THAW_S, "it may be cut again", event.gpu)
+            self._answer(event.gpu, THAW_S, partial(self._tell, thaws))
 
     def _disturb(self, gpu: int) -> None:
         for job_id in self.engine.state.gpus[gpu].tenants:

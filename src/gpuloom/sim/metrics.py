@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from gpuloom.engine.events import (
     CutFailed,
     Event,
+    GpuClosed,
     GpuCut,
     GpuLost,
     GpuRestored,
     JobArrived,
     JobCompleted,
     JobCrashed,
+    JobDisplaced,
     JobStarted,
     JobStopped,
 )
@@ -116,11 +118,11 @@ class Metrics(Watcher):
         elif isinstance(event, JobCompleted):
             self._complete(event.job_id, at_s)
             self._touched.update(self._seats.pop(event.job_id, ()))
-        elif isinstance(event, JobStopped | JobCrashed):
+        elif isinstance(event, JobStopped | JobCrashed | JobDisplaced):
             self._touched.update(self._seats.pop(event.job_id, ()))
-        elif isinstance(event, GpuCut | CutFailed | GpuLost | GpuRestored):
+        elif isinstance(event, GpuCut | CutFailed | GpuLost | GpuClosed | GpuRestored):
             self._touched.add(event.gpu)
-            self._lost = sum(gpu.lost for gpu in self._engine.state.gpus.values())
+            self._lost = sum(gpu.lost and not gpu.tenants for gpu in self._engine.state.gpus.values())
         self._update_levels()
 
     def _update_levels(self) -> None:

@@ -65,7 +65,7 @@ def simulate(
     if lines is not None:
         watchers.append(lines)
     if log is not None:
-        header = Header(scenario.gpus, policy, seed, scenario.every_s, describe_cluster(cluster), costs)
+        header = Header(scenario.gpus, policy, seed, scenario.every_s, describe_cluster(cluster), costs, freezes=True)
         log.write(header_line(header))
         watchers.append(LogWriter(log))
     body = VirtualBody(engine, world, scenario.costs, watchers, scenario.faults)

@@ -3,7 +3,17 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpuloom.engine.events import CutFailed, Event, GpuCut, GpuLost, JobCompleted, JobCrashed, JobStarted, JobStopped
+from gpuloom.engine.events import (
+    CutFailed,
+    Event,
+    GpuCut,
+    GpuLost,
+    JobCompleted,
+    JobCrashed,
+    JobDisplaced,
+    JobStarted,
+    JobStopped,
+)
 from gpuloom.engine.instructions import Cut, Instruction, Rescale, Start, Stop
 from gpuloom.gpus.cluster import Cluster
 from gpuloom.gpus.grant import Grant, Grants
@@ -47,7 +57,7 @@ class Timeline(Watcher):
         if isinstance(event, JobStarted):
             if event.job_id in self._open and self._open[event.job_id].phase == "starting":
                 self._turn(event.at_s, event.job_id, "running")
-        elif isinstance(event, JobStopped | JobCompleted | JobCrashed):
+        elif isinstance(event, JobStopped | JobCompleted | JobCrashed | JobDisplaced):
             self._turn(event.at_s, event.job_id, None)
         elif isinstance(event, GpuCut | CutFailed | GpuLost) and event.gpu in self._cutting:
             self.segments.append(Segment(self._cutting.pop(event.gpu), event.at_s, "", Grant(event.gpu), "cutting"))

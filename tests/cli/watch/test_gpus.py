@@ -18,6 +18,7 @@ from gpuloom.errors import InputError
 from gpuloom.gpus.catalogue import MODELS
 from gpuloom.gpus.layouts import parse
 from gpuloom.gpus.migparted import layouts_for, parse_configs
+from tests.standin.hardware import Hardware
 
 app = typer.Typer()
 app.command()(gpus)
@@ -54,6 +55,17 @@ def test_this_host() -> None:
     rows = json.loads(result.stdout)
     assert result.exit_code == (0 if rows else 1)
     assert bool(rows) != ("no GPU on this host" in result.stderr)
+
+
+def test_a_gpu_instance_with_several_compute_instances_is_shown_as_that(hardware: Hardware) -> None:
+    """As mig-parted makes them of 1c.3g.20gb and 2c.3g.20gb."""
+    hardware.install("A100-40GB+mig", "A100-40GB")
+    worker = hardware.worker()
+    worker.ask("split", computes=[0, 1])
+    worker.close()
+    rows = json.loads(hardware.gpuloom("gpus", "--host", "--output", "json").stdout)
+    assert [row["instances"] for row in rows] == [["3g.20gb@4 (1c, 2c)"], None]
+    assert "3g.20gb@4 (1c, 2c)" in hardware.gpuloom("gpus", "--host").stdout
 
 
 def test_layouts() -> None:

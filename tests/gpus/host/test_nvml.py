@@ -17,7 +17,7 @@ class NvmlError(Exception):
         self.value = value
 
 
-NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, UNKNOWN = 3, 4, 9, 12, 999
+NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, UNKNOWN = 3, 4, 6, 9, 12, 999
 
 
 class Handle(Structure):
@@ -57,7 +57,9 @@ class Driver:
         return self.gpus[index]
 
     @staticmethod
-    def _answer(gpu: dict[str, Any], key: str) -> Any:
+    def _answer(gpu: Any, key: str) -> Any:
+        if isinstance(gpu, tuple):
+            return f"MIG-{gpu}"
         if key not in gpu:
             raise NvmlError(NOT_SUPPORTED)
         return gpu[key]
@@ -95,6 +97,27 @@ class Driver:
         number, profile_id, (start, size) = self.asked["instances"][handle.number - 1]
         return SimpleNamespace(id=number, profileId=profile_id, placement=SimpleNamespace(start=start, size=size))
 
+    def nvmlDeviceGetMaxMigDeviceCount(self, gpu: dict[str, Any]) -> int:  # noqa: ARG002
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu: dict[str, Any], index: int) -> tuple[int, int, int]:
+        """GPU instance, its slices, those of a compute instance: one over all of it, unless the GPU says otherwise."""
+        slices = {19: 1, 9: 3}
+        whole = {number: (slices[profile],) for number, profile, _ in gpu["instances"]}
+        sizes = {number: slices[profile] for number, profile, _ in gpu["instances"]}
+        split = [
+            (number, sizes[number], one) for number, all_ in (whole | gpu.get("split", {})).items() for one in all_
+        ]
+        if index >= len(split):
+            raise NvmlError(NOT_FOUND)
+        return split[index]
+
+    def nvmlDeviceGetAttributes_v2(self, device: tuple[int, int, int]) -> Any:
+        return SimpleNamespace(gpuInstanceSliceCount=device[1], computeInstanceSliceCount=device[2])
+
+    def nvmlDeviceGetGpuInstanceId(self, device: tuple[int, int, int]) -> int:
+        return device[0]
+
 
 CUT = {
     "uuid": "GPU-1",
@@ -121,6 +144,13 @@ def test_a_cut_gpu_beside_one_without_mig() -> None:
     assert [str(instance) for instance in cut.instances] == ["1g.5gb@0", "1g.5gb@1", "3g.20gb@4"]
     assert plain.model is MODELS["T4-16GB"]
     assert (plain.mig_current, plain.mig_pending, plain.instances) == (None, None, None)
+
+
+def test_an_instance_that_is_split_is_shown_as_what_it_is() -> None:
+    (gpu,) = discover(Driver([CUT | {"split": {7: (1, 2), 9: ()}}])).gpus
+    assert gpu.instances is not None
+    shown = [str(instance) for instance in gpu.instances]
+    assert shown == ["1g.5gb@0 (no compute instance)", "1g.5gb@1", "3g.20gb@4 (1c, 2c)"]
 
 
 def test_an_old_driver_does_not_name_its_profiles() -> None:

@@ -1,10 +1,10 @@
-"""Locks and records of GPUs, and the traces of other managers; no GPU is involved."""
+"""Locks and records of GPUs; no GPU is involved."""
 
 from pathlib import Path
 
 import pytest
 
-from gpuloom.gpus.host.ownership import Claims, Found, Refused, other_manager, state_dir
+from gpuloom.gpus.host.ownership import Claims, Found, Refused, state_dir
 from gpuloom.gpus.model import Instance
 
 FOUND = Found("GPU-1", True, (Instance(0, "2g.10gb"), Instance(4, "3g.20gb")))
@@ -80,25 +80,3 @@ def test_a_link_in_the_place_of_a_lock_or_record_is_refused(tmp_path: Path, kind
         if kind == "lock":
             assert "is not a plain file" in str(claims.holder("GPU-1"))
     assert (tmp_path / "elsewhere").read_text() == '{"mig": true, "layout": []}'
-
-
-@pytest.mark.parametrize(
-    ("trace", "who"),
-    [
-        ("etc/systemd/system/multi-user.target.wants/nvidia-mig-manager.service", "MIG manager is enabled"),
-        ("var/lib/kubelet/device-plugins/nvidia-gpu.sock", "device plugin"),
-        ("var/lib/kubelet/plugins/gpu.nvidia.com", "DRA driver"),
-    ],
-)
-def test_traces_of_other_managers(tmp_path: Path, trace: str, who: str) -> None:
-    assert other_manager(tmp_path) is None
-    (tmp_path / trace).parent.mkdir(parents=True)
-    (tmp_path / trace).touch()
-    assert who in str(other_manager(tmp_path))
-
-
-def test_other_managers_that_run(tmp_path: Path) -> None:
-    for pid, name in ((10, "python3"), (11, "gpu-kubelet-plu")):
-        (tmp_path / f"proc/{pid}").mkdir(parents=True)
-        (tmp_path / f"proc/{pid}/comm").write_text(f"{name}\n")
-    assert other_manager(tmp_path) == "the Kubernetes DRA driver is running (process 11)"

@@ -1,5 +1,8 @@
 """`gpuloom layout list|plan|apply|export`: what a GPU can be cut into, the steps between cuts, and taking them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +16,7 @@ from gpuloom.errors import InputError
 if TYPE_CHECKING:
     from gpuloom.gpus.host.cutter import Choice, Cutter
     from gpuloom.gpus.host.driver import GpuState
-    from gpuloom.gpus.migparted import Configs
+    from gpuloom.gpus.migparted import Configs, Entry
     from gpuloom.gpus.model import GpuModel, Instance, Layout
 
 app = typer.Typer(
@@ -168,9 +171,11 @@ def apply(
     gpu = gpu or 0
     try:
         with cutter_of(device or ()) as cutter:
+            cutter.notice = partial(typer.echo, err=True)
             state = _state(cutter, gpu)
-            choose, mig = _choice(cutter, state, to, config, name, keep_mig)
-            choose(state)  # a layout that is written wrongly is no reason to take the GPU
+            with _with_profiles(cutter, state, _wants_instances(state, to, config, name), dry_run) as state:
+                choose, mig = _choice(cutter, state, to, config, name, keep_mig)
+                choose(state)  # a layout that is written wrongly is no reason to take the GPU
             if dry_run:
                 layout_print.print_dry_run(cutter, state, choose(state), mig, output)
             else:
@@ -216,9 +221,36 @@ def _state(cutter: "Cutter", gpu: int) -> "GpuState":
         accepted = f"0 to {count - 1}" if count > 1 else "only 0" if count else "none"
         raise InputError(f"--gpu {gpu}: this host has {count} {cutter.noun}s; accepted is {accepted}")
     state = cutter.look(gpu)
-    if not state.model.mig:
+    if not state.model.mig and state.told:
         raise InputError(f"--gpu {gpu}: {state.product} has no MIG, so it cannot be cut")
     return state
+
+
+def _wants_instances(state: "GpuState", to: str | None, config: Path | None, name: str | None) -> bool:
+    if config is not None:
+        return bool(_entry(state, config, name).mig_devices)
+    return to is not None and to.strip().lower() not in ("", "none")
+
+
+@contextmanager
+def _with_profiles(cutter: "Cutter", state: "GpuState", wanted: bool, dry_run: bool) -> "Iterator[GpuState]":
+    """The GPU with what it can be cut into, if that is wanted. Of a board that is not in the catalogue, an old driver
+    tells it only while MIG is on: then it is switched on first, and back if what is wanted turns out to be wrong.
+    """
+    from gpuloom.gpus.host.ownership import Refused
+
+    if not wanted or state.model.mig:
+        yield state
+        return
+    if dry_run:
+        switch = f"`nvidia-smi -i {state.index} -mig 1`"
+        raise Refused(f"its driver tells what {state.product} can be cut into only while MIG is on: {switch}")
+    layout_print.check_reached(cut := cutter.apply(state.index, (), keep_mig=True))
+    try:
+        yield cutter.look(cut.gpu)
+    except InputError:
+        cutter.leave(cut.gpu)
+        raise
 
 
 def _choice(
@@ -232,9 +264,8 @@ def _choice(
     if to is not None:
         targets = meanings(state.model, to)
     elif config is not None:
-        targets = _from_config(state.model, config, name, state.index)
-        entries = [entry for entry in _configs(config)[str(name)] if entry.about(state.model, state.index)]
-        keep_mig = keep_mig or entries[-1].mig_enabled
+        targets = _from_config(state.model, config, name, state.index, state.board)
+        keep_mig = keep_mig or _entry(state, config, name).mig_enabled
     else:
         found = cutter.found(state.index)
         if found is None:
@@ -261,12 +292,20 @@ def _busy(current: "Layout", text: str) -> "frozenset[Instance]":
     return frozenset(there[item] for item in wanted)
 
 
-def _from_config(gpu: "GpuModel", config: Path | None, name: str | None, device: int) -> "tuple[Layout, ...]":
+def _from_config(
+    gpu: "GpuModel", config: Path | None, name: str | None, device: int, board: str | None = None
+) -> "tuple[Layout, ...]":
     from gpuloom.gpus.migparted import layouts_for
 
     assert config is not None
     assert name is not None
-    return layouts_for(_configs(config), name, gpu, device, str(config))
+    return layouts_for(_configs(config), name, gpu, device, str(config), board)
+
+
+def _entry(state: "GpuState", config: Path, name: str | None) -> "Entry":
+    from gpuloom.gpus.migparted import entry_about
+
+    return entry_about(_configs(config), str(name), state.model, state.index, str(config), state.board)
 
 
 def _configs(path: Path) -> "Configs":

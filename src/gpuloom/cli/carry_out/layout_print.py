@@ -110,7 +110,17 @@ def print_cut(cut: "CutOutcome", output: Output) -> None:
         bar = "" if cut.layout is None else f" {draw(cut.model, cut.layout)}"
         shown = f"{now or 'it no longer answers'}{bar}, {mode}"
         emit(rows, output, f"{name}, {cut.model.name}: {shown}")
+    check_reached(cut)
+
+
+def check_reached(cut: "CutOutcome") -> None:
+    """End the command with the reason, if it was not."""
+    from gpuloom.gpus.layouts import written
+
     if cut.reason is not None:
-        left = "" if now is None else f"; now it has {now.replace('none', 'no instance')}, {mode}"
+        name, mode = f"{cut.model.noun} {cut.gpu}", _mode(cut.model, bool(cut.mig))
+        left = (
+            "" if cut.layout is None else f"; now it has {written(cut.layout).replace('none', 'no instance')}, {mode}"
+        )
         typer.echo(f"{name} did not reach {written(cut.target)}: {cut.reason}{left}", err=True)
         raise typer.Exit(1)

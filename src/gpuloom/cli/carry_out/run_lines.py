@@ -18,9 +18,9 @@ def say(text: str) -> None:
 
 def is_alarming(entry: "Event | Decision") -> bool:
     """Whether it is told in a pipe as well."""
-    from gpuloom.engine.events import CutFailed, JobStalled, PolicyReset, RescaleFailed
+    from gpuloom.engine.events import CutFailed, GpuClosed, JobDisplaced, JobStalled, PolicyReset, RescaleFailed
 
-    return isinstance(entry, CutFailed | JobStalled | PolicyReset | RescaleFailed)
+    return isinstance(entry, CutFailed | GpuClosed | JobDisplaced | JobStalled | PolicyReset | RescaleFailed)
 
 
 @dataclass(frozen=True, slots=True)

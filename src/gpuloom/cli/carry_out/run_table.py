@@ -270,8 +270,10 @@ def device_line(name: str, model: "GpuModel", gpu: "GpuView") -> str:
     from gpuloom.gpus.layouts import draw
 
     drawn = draw(model, gpu.actual) if gpu.actual else "uncut"
-    doing = "lost" if gpu.lost else "being cut" if gpu.cutting else "probing" if gpu.probing else ""
-    return f"{name}  {'' if gpu.lost else f'{drawn}  '}{doing or model.name}"
+    if gpu.lost:
+        return f"{name}  {drawn}  closed to newcomers" if gpu.tenants else f"{name}  lost"
+    doing = "being cut" if gpu.cutting else "probing" if gpu.probing else ""
+    return f"{name}  {drawn}  {doing or model.name}"
 
 
 def jobs_part(rows: list[JobRow], width: int, room: int) -> "RenderableType":

@@ -8,7 +8,7 @@ was made, so another gpuloom finds it, by the record in the state folder that is
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from gpuloom.gpus.host.cgroups import Group, Home, Limits, NoCgroups
 from gpuloom.gpus.host.cpu import CpuDevice, Reserved, cpu_model, overload
 from gpuloom.gpus.host.driver import GpuState, Part, Process, StepFailed, process_name
 from gpuloom.gpus.host.files import Lock, NotOursError, open_lock, own_folder, read_own, try_lock, write_whole
+from gpuloom.gpus.host.health import Health
 from gpuloom.gpus.host.homes import find_home, key_of, leave_home
 from gpuloom.gpus.host.noise import PIECES, Noise, measure
 from gpuloom.gpus.host.nvml import Code, NoDriver
@@ -66,6 +67,7 @@ def _try_out(pinned: bool) -> None:
 
 class CpuDriver:
     mends_in_place = True
+    lingers = False
 
     def __init__(self, devices: Sequence[CpuDevice], folder: Path) -> None:
         self._folder = folder
@@ -82,6 +84,9 @@ class CpuDriver:
         return replace(device, cpus=told.cpus, model=cpu_model(told.cpus, told.mem_mib))
 
     # ---- looking -----------------------------------------------------------------------------------------------
+
+    def awake(self) -> AbstractContextManager[object]:
+        return nullcontext()  # the kernel always is
 
     def count(self) -> int:
         return len(self.devices)
@@ -123,6 +128,9 @@ class CpuDriver:
         return group.holds(limits(device, instance)) and Group(home.unified, home.version_1).holds(_cores(device))
 
     # ---- whose it is -------------------------------------------------------------------------------------------
+
+    def health(self, gpu: int) -> Health:  # noqa: ARG002
+        return Health()
 
     def why_not_ours(self, gpu: int) -> str | None:
         """Another device of this machine's that is taken may have the same cores."""

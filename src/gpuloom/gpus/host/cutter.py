@@ -5,6 +5,7 @@ from what is there and tried once more; if that fails too, what was there before
 way the answer says which layout is left, so that whoever asked can go on from there.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from gpuloom.gpus.host.ownership import Claims, Found, Refused, state_dir
 from gpuloom.gpus.layouts import check
 from gpuloom.gpus.model import GpuModel, Instance, Layout
 from gpuloom.gpus.steps import Destroy, Step, plan_steps
+
+PATIENCE_S, AGAIN_S = 30.0, 0.5
+"""So long a GPU may be in use after whoever used it has gone; between two tries."""
 
 Choice = Callable[[GpuState], Layout]
 """A target that depends on what is there, chosen while the GPU is locked."""
@@ -53,6 +57,10 @@ class CutOutcome:
     """Instances that take up room and cannot be used: neither completing nor destroying them worked."""
     reason: str | None
     """Why the target was not reached; None if it was."""
+    in_use: bool = False
+    """That is because the driver says that it is in use: it does so for a while after a process has gone."""
+    remedy: str | None = None
+    """What somebody has to do before it can be, as an order; None: nothing that is known."""
 
     @property
     def reached(self) -> bool:
@@ -67,6 +75,8 @@ class Cutter:
     ) -> None:
         """`whole`: GPUs that cannot be cut are taken too, to be used as they are."""
         self._folder, self._open, self._whole = folder or state_dir(), open_driver, whole
+        self.notice: Callable[[str], None] = lambda _: None
+        """Hears what is waited for."""
         self._stack = ExitStack()
         self._models: dict[int, GpuModel] = {}
 
@@ -96,7 +106,8 @@ class Cutter:
     def look(self, gpu: int) -> GpuState:
         """The GPU as it is now; StepFailed if the driver does not tell."""
         state = self.driver.look(gpu, self._models.get(gpu))
-        self._models[gpu] = state.model
+        if state.told:
+            self._models[gpu] = state.model
         return state
 
     def found(self, gpu: int) -> Found | None:
@@ -106,7 +117,8 @@ class Cutter:
     def managed(self, gpu: int) -> str | None:
         """Why gpuloom does not manage this GPU and could not take it now; None if it does or could."""
         try:
-            return self._claims.holder(self.driver.uuid(gpu)) or self._not_ours(self.look(gpu))
+            with self.driver.awake():
+                return self._claims.holder(self.driver.uuid(gpu)) or self._not_ours(self.look(gpu))
         except (StepFailed, Refused) as reason:
             return str(reason)
 
@@ -127,8 +139,9 @@ class Cutter:
         self._claims.lock(uuid)
         try:
             # Looked at only now: what is seen while another one is cutting is a mixture.
-            state = self.look(gpu)
-            reason = self._not_ours(state)
+            with self.driver.awake():
+                state = self.look(gpu)
+                reason = self._not_ours(state)
             if reason is not None:
                 raise Refused(reason)
             yield state
@@ -147,7 +160,7 @@ class Cutter:
             self._claims.remember(Found(state.uuid, state.mig, state.occupied))
 
     def _not_ours(self, state: GpuState) -> str | None:
-        if not state.model.mig and not self._whole:
+        if not state.model.mig and state.told and not self._whole:
             return f"{state.product} has no MIG, so it cannot be cut"
         other = self.driver.why_not_ours(state.index)
         if other is not None:
@@ -174,42 +187,64 @@ class Cutter:
             return "; ".join(f"{process} runs on {process.instance}" for process in victims) + ": stop it first"
         return None
 
-    def apply(self, gpu: int, target: Layout | Choice, keep_mig: bool = False) -> CutOutcome:
-        """Bring a GPU to a layout. `()` is a GPU to be used whole, so MIG is switched off, unless `keep_mig`."""
+    def apply(
+        self, gpu: int, target: Layout | Choice, keep_mig: bool = False, patience_s: float = PATIENCE_S
+    ) -> CutOutcome:
+        """Bring a GPU to a layout. `()` is a GPU to be used whole, so MIG is switched off, unless `keep_mig`.
+
+        As long as the driver says that it is in use, it is tried again, for `patience_s`.
+        """
         with self._owned(gpu) as state:
             layout = target(state) if callable(target) else target
-            return self._apply(state, Goal(layout, bool(layout) or keep_mig))
+            return self._apply(state, Goal(layout, bool(layout) or keep_mig), patience_s)
 
-    def leave(self, gpu: int) -> CutOutcome:
+    def leave(self, gpu: int, patience_s: float = PATIENCE_S) -> CutOutcome:
         """Bring a GPU back to how it was found and give it up. If that fails it stays ours, to be tried again."""
         with self._owned(gpu) as state:
             found = self._claims.found(state.uuid)
             if found is None:
                 raise Refused("gpuloom has not taken it, so there is nothing to restore")
-            cut = self._apply(state, Goal(found.layout, found.mig))
+            cut = self._apply(state, Goal(found.layout, found.mig), patience_s)
         if cut.reached:
             self.driver.release(gpu)
             self._claims.forget(found.uuid)
             self._claims.unlock(found.uuid)
         return cut
 
-    def _apply(self, state: GpuState, goal: Goal) -> CutOutcome:
+    def _apply(self, state: GpuState, goal: Goal, patience_s: float) -> CutOutcome:
         reason = self.refusal(state, goal.layout, goal.mig)
         if reason is not None:
             raise Refused(reason)
         self._remember(state)  # before the first change, so that it can be undone whatever happens
-        problem = self._try(state, goal)
-        if problem is not None and problem.worth_repeating:
-            problem = self._try(state, goal)
+        try:
+            problem = self._insist(state, goal, patience_s)
+        except KeyboardInterrupt:
+            self._try(state, Goal(state.occupied, state.mig))
+            raise
         # A mode that waits for a reset is left waiting, as it was asked for. Any other is taken back, or it would
         # happen at some later reset, when nobody thinks of it any more.
         if problem is not None and problem.code not in (Code.RESET_REQUIRED, Code.GPU_IS_LOST):
             self._try(state, Goal(state.occupied, state.mig))
         return self._report(state, goal, problem)
 
+    def _insist(self, state: GpuState, goal: Goal, patience_s: float) -> StepFailed | None:
+        """Once more after any error, and for as long as there is patience while it is said to be in use."""
+        problem, until_s, told = self._try(state, goal), time.monotonic() + patience_s, False
+        if problem is not None and problem.worth_repeating:
+            problem = self._try(state, goal)
+        while self.driver.lingers and _is_in_use(problem) and time.monotonic() < until_s:
+            if not told:
+                self.notice(f"{state.model.noun} {state.index}: {problem}; waiting for it, {patience_s:g} s at most")
+                told = True
+            time.sleep(AGAIN_S)
+            problem = self._try(state, goal)
+        return problem
+
     def _try(self, state: GpuState, goal: Goal) -> StepFailed | None:
+        """Each time with the driver opened anew: what it was told of a GPU that has been reset since is dead."""
         try:
-            self._reach(state.index, goal)
+            with self.driver.awake():
+                self._reach(state.index, goal)
         except StepFailed as failure:
             return failure
         return None
@@ -232,6 +267,9 @@ class Cutter:
         if (after.layout, after.occupied, after.mig) != (goal.layout, goal.layout, goal.mig):
             shown = ", ".join(map(str, after.layout)) or "no instance"
             raise StepFailed(f"read back: the driver reported success, but the {after.model.noun} shows {shown}")
+        other = self.driver.why_not_ours(state.index)
+        if other is not None:
+            raise StepFailed(f"read back: {other}, so it may not stay as it is")
 
     def _same(self, state: GpuState) -> GpuState:
         after = self.look(state.index)
@@ -255,6 +293,8 @@ class Cutter:
         reason = None if problem is None else str(problem)
         if after is None:
             reason = reason or f"{before.model.noun} {before.index} no longer answers"
+        elif reason is None and (after.layout, after.mig) != (goal.layout, goal.mig):
+            reason = f"it was reached, but somebody has changed the {before.model.noun} since"
         return CutOutcome(
             before.index,
             before.model,
@@ -266,6 +306,8 @@ class Cutter:
             uuids={} if after is None else after.uuids,
             half_made=() if after is None else tuple(sorted(set(after.occupied) - set(after.layout))),
             reason=reason,
+            in_use=self.driver.lingers and _is_in_use(problem),
+            remedy=None if problem is None else problem.remedy,
         )
 
 
@@ -274,6 +316,10 @@ def cutter_of(devices: Sequence[str] = (), *, whole: bool = False) -> Cutter:
     if not devices:
         return Cutter(whole=whole)
     return Cutter(partial(cpu_driver, parse_devices(devices, this_machine()), state_dir()))
+
+
+def _is_in_use(problem: StepFailed | None) -> bool:
+    return problem is not None and problem.code == Code.IN_USE
 
 
 def _listed(state: GpuState) -> str:

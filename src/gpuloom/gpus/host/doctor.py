@@ -5,16 +5,20 @@ and advisory where a process could simply ignore it.
 """
 
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuloom.gpus.host.around import told
+from gpuloom.gpus.host.around.holders import holders, way_to_reset
+from gpuloom.gpus.host.around.modes import Modes, Virtual, modes_of
 from gpuloom.gpus.host.cgroups import NoCgroups
 from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.dcgm.engine import NoEngine, find_engine
 from gpuloom.gpus.host.homes import find_home, leave_home
 from gpuloom.gpus.host.mps import available, running
 from gpuloom.gpus.host.noise import Noise
-from gpuloom.gpus.host.nvml import Host, NoDriver, discover
+from gpuloom.gpus.host.nvml import Host, HostGpu, NoDriver, ask, discover, opened
 from gpuloom.gpus.host.ownership import state_dir
 
 CAP_SYS_ADMIN = 21
@@ -23,6 +27,9 @@ MIG_CONFIG = Path("/dev/nvidia-caps/nvidia-cap1")
 
 FIRST_WITH_MEMORY_LIMIT = 495
 """The driver branch that came with CUDA 11.5."""
+
+ENOUGH_MIB = 64
+"""Of free space in the state folder: what is kept there is small, but a record that cannot be written stops a cut."""
 
 Row = dict[str, object]
 
@@ -42,12 +49,23 @@ class Diagnosis:
 def examine() -> Diagnosis:
     """This host, as it is now. Nothing is changed."""
     host, tool = discover(), available()
-    ours = _verdicts(host)
-    permission = _permission(os.geteuid(), _has_sys_admin(), os.access(MIG_CONFIG, os.R_OK))
+    modes, permission, folder = _modes(host), _may_cut(host), state_folder_row()
+    ours = _verdicts(host, modes, may_switch=permission["detail"] == MAY_ALL)
     return Diagnosis(
-        can_cut=permission["state"] != "no" and None in ours.values(),
+        can_cut=permission["state"] == folder["state"] == "ok" and None in ours.values(),
         can_share=bool(host.gpus) and tool is not None,
-        checks=[_driver(host), *_gpus(host, ours), permission, state_folder_row(), _mps(tool), cgroups_row(), _dcgm()],
+        checks=[
+            _driver(host),
+            *_gpus(host, ours),
+            *(row(f"GPU {gpu} modes", *told.of_modes(gpu, found)) for gpu, found in modes.items()),
+            row("holders", *told.of_holders()),
+            row("other managers", *told.of_managers()),
+            permission,
+            folder,
+            _mps(tool),
+            cgroups_row(),
+            _dcgm(),
+        ],
         sharing=_sharing(host, tool is not None),
     )
 
@@ -63,15 +81,44 @@ def _driver(host: Host) -> Row:
     return row("driver", "ok", f"NVIDIA {host.driver or 'of unknown version'}, {count} GPU{'s' if count > 1 else ''}")
 
 
-def _verdicts(host: Host) -> dict[int, str | None]:
+def _modes(host: Host) -> dict[int, Modes]:
+    """Of each GPU that answers."""
+    found: dict[int, Modes] = {}
+    if host.gpus:
+        try:
+            with opened() as nvml:
+                for gpu in host.gpus:
+                    handle = ask(nvml, nvml.nvmlDeviceGetHandleByIndex, gpu.index)
+                    found |= {} if handle is None else {gpu.index: modes_of(nvml, handle)}
+        except NoDriver:  # it was there a moment ago
+            pass
+    return found
+
+
+def _verdicts(host: Host, modes: dict[int, Modes], may_switch: bool) -> dict[int, str | None]:
     """For each GPU why it could not be cut; None if it could."""
     if not host.gpus:
         return {}
     try:
         with Cutter() as cutter:
-            return {gpu.index: cutter.managed(gpu.index) for gpu in host.gpus}
+            managed = {gpu.index: cutter.managed(gpu.index) for gpu in host.gpus}
     except NoDriver as reason:  # it was there a moment ago
         return {gpu.index: str(reason) for gpu in host.gpus}
+    return {gpu.index: managed[gpu.index] or _off(gpu, modes.get(gpu.index), may_switch) for gpu in host.gpus}
+
+
+def _off(gpu: HostGpu, modes: Modes | None, may_switch: bool) -> str | None:
+    """Why its MIG mode keeps it from being cut, if so. Whether a switch needs a reset is told only when it is tried."""
+    if gpu.mig_current:
+        return None
+    if not may_switch:
+        return "MIG is off, and this user may not switch it on"
+    if not gpu.mig_pending:
+        return None
+    persistent, virtual = bool(modes and modes.persistent), modes is not None and modes.virtual == Virtual.GIVEN_THE_GPU
+    return (
+        f"its MIG mode waits for a reset: {way_to_reset(gpu.index, holders(), persistent=persistent, virtual=virtual)}"
+    )
 
 
 def _gpus(host: Host, ours: dict[int, str | None]) -> list[Row]:
@@ -91,9 +138,18 @@ def _gpus(host: Host, ours: dict[int, str | None]) -> list[Row]:
     return rows
 
 
+def _may_cut(host: Host) -> Row:
+    if not host.gpus:
+        return row("permission", "-", "without a driver that shows a GPU nobody can tell what this user may do")
+    return _permission(os.geteuid(), _has_sys_admin(), os.access(MIG_CONFIG, os.R_OK))
+
+
+MAY_ALL = "root: may switch MIG mode and cut"
+
+
 def _permission(uid: int, sys_admin: bool, mig_config: bool) -> Row:
     if uid == 0 and sys_admin:
-        return row("permission", "ok", "root: may switch MIG mode and cut")
+        return row("permission", "ok", MAY_ALL)
     if uid == 0:
         return row("permission", "no", "root without CAP_SYS_ADMIN (in a container?): the driver will not let it cut")
     if mig_config:
@@ -113,16 +169,17 @@ def _has_sys_admin() -> bool:
 def state_folder_row() -> Row:
     folder = state_dir()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if os.access(existing, os.W_OK | os.X_OK):
-        return row("state folder", "ok", f"{folder}: remembers which GPUs gpuloom has taken, and how it found them")
-    return row("state folder", "no", f"{folder} cannot be written; set GPULOOM_STATE_DIR to a folder that can")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return row("state folder", "no", f"{folder} cannot be written; set GPULOOM_STATE_DIR to a folder that can")
+    free_mib = shutil.disk_usage(existing).free // 2**20
+    about = f"{folder}: remembers which GPUs gpuloom has taken, and how it found them; {free_mib:,} MiB are free there"
+    return row("state folder", "ok" if free_mib >= ENOUGH_MIB else "no", about)
 
 
 def _mps(tool: str | None) -> Row:
     if tool is None:
         return row("MPS", "no", "nvidia-cuda-mps-control is not in the PATH, so shares of a device are not possible")
-    daemons = ", ".join(map(str, running()))
-    return row("MPS", "ok", f"{tool}; " + (f"daemons run in {daemons}" if daemons else "no daemon runs"))
+    return row("MPS", *told.of_daemons(tool, running()))
 
 
 def _dcgm() -> Row:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from gpuloom.gpus.host.health import Health
 from gpuloom.gpus.host.nvml import Code
 from gpuloom.gpus.model import GpuModel, Instance, Layout
 
@@ -16,9 +17,11 @@ from gpuloom.gpus.model import GpuModel, Instance, Layout
 class StepFailed(Exception):  # noqa: N818 (a cut that fails is an answer, not a fault of the program)
     """One change did not happen; the text says which and why."""
 
-    def __init__(self, reason: str, code: int | None = None) -> None:
+    def __init__(self, reason: str, code: int | None = None, remedy: str | None = None) -> None:
         super().__init__(reason)
         self.code = code
+        self.remedy = remedy
+        """What somebody has to do before it can work, as an order; None: nothing that is known."""
 
     @property
     def worth_repeating(self) -> bool:
@@ -59,6 +62,11 @@ class GpuState:
     parts: tuple[Part, ...]
     """In order of start."""
     processes: tuple[Process, ...]
+    told: bool = True
+    """Whether `model` is the driver's own word. Before NVML 12.4 it gives that only while MIG is on: until then it is
+    the catalogue's, or without profiles if that does not know the board."""
+    board: str | None = None
+    """The PCI ids of its board and subsystem, as mig-parted writes them; None if there are none, or not told."""
 
     @property
     def layout(self) -> Layout:
@@ -91,10 +99,20 @@ class Driver(Protocol):
     def mends_in_place(self) -> bool:
         """Whether `mend` disturbs nobody who works on the instance."""
 
+    @property
+    def lingers(self) -> bool:
+        """Whether it says "in use" for a while after whoever used it has gone."""
+
+    def awake(self) -> AbstractContextManager[object]:
+        """For several questions and changes in a row; alone, each holds the devices only while it is answered."""
+
     def count(self) -> int: ...
     def uuid(self, gpu: int) -> str: ...
     def look(self, gpu: int, model: GpuModel | None = None) -> GpuState:
         """As it is now. `model` saves asking again what it can be cut into: that does not change."""
+
+    def health(self, gpu: int) -> Health:
+        """What it says of itself; StepFailed if it does not answer."""
 
     def why_not_ours(self, gpu: int) -> str | None:
         """Who else has it, in a sentence; None if nobody has."""

@@ -8,13 +8,17 @@ when it cannot is for `cutter` to decide, which looks at the hardware again afte
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ctypes import byref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gpuloom.gpus.host.around.holders import holders, others, way_to_reset
+from gpuloom.gpus.host.around.managers import other_manager
+from gpuloom.gpus.host.around.modes import Virtual, modes_of
 from gpuloom.gpus.host.driver import GpuState, Part, StepFailed
+from gpuloom.gpus.host.health import Health, kernel_log, read_health
 from gpuloom.gpus.host.mig_read import compute_instances, compute_profiles, look
-from gpuloom.gpus.host.nvml import Code, as_text, opened
-from gpuloom.gpus.host.ownership import other_manager
+from gpuloom.gpus.host.nvml import Code, NoDriver, as_text, opened
 from gpuloom.gpus.model import GpuModel, Instance, Profile
 
 _MEANINGS = {
@@ -29,33 +33,70 @@ _MEANINGS = {
 
 @contextmanager
 def nvml_driver(nvml: Any = None, root: Path = Path("/")) -> "Iterator[NvmlDriver]":
-    """A `driver.Driver`, between init and shutdown; NoDriver if there is none."""
+    """A `driver.Driver`; NoDriver if there is none."""
     with opened(nvml) as module:
-        yield NvmlDriver(module, root)
+        pass
+    yield NvmlDriver(module, root)
 
 
 class NvmlDriver:
-    """This host's GPUs, by NVML's numbers."""
+    """This host's GPUs, by NVML's numbers.
+
+    NVML is open only while something is asked or changed: a client that stays keeps everybody from resetting a GPU, and
+    what it knows of one that was reset is dead.
+    """
 
     mends_in_place = False
+    lingers = True
 
     def __init__(self, nvml: Any, root: Path) -> None:
         self._nvml, self._root = nvml, root
 
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        with self._asked("open the driver"):
+            yield
+
+    @contextmanager
+    def _asked(self, what: str) -> Iterator[Any]:
+        try:
+            with opened(self._nvml) as nvml:
+                yield nvml
+        except NoDriver as reason:
+            raise StepFailed(f"{what}: {reason}", Code.DRIVER_NOT_LOADED) from reason
+
+    @contextmanager
+    def _doing(self, what: str) -> Iterator[Any]:
+        with self._asked(what) as nvml, doing(nvml, what):
+            yield nvml
+
     def count(self) -> int:
-        with doing(self._nvml, "count the GPUs"):
-            return int(self._nvml.nvmlDeviceGetCount())
+        with self._doing("count the GPUs") as nvml:
+            return int(nvml.nvmlDeviceGetCount())
 
     def uuid(self, gpu: int) -> str:
-        with doing(self._nvml, f"look at GPU {gpu}"):
-            return as_text(self._nvml.nvmlDeviceGetUUID(self._nvml.nvmlDeviceGetHandleByIndex(gpu)))
+        with self._doing(f"look at GPU {gpu}") as nvml:
+            return as_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(gpu)))
 
     def look(self, gpu: int, model: GpuModel | None = None) -> GpuState:
-        with doing(self._nvml, f"look at GPU {gpu}"):
-            return look(self._nvml, gpu, model)
+        with self._doing(f"look at GPU {gpu}") as nvml:
+            return look(nvml, gpu, model)
 
-    def why_not_ours(self, gpu: int) -> str | None:  # noqa: ARG002 (whoever manages one manages all)
-        return other_manager(self._root)
+    def health(self, gpu: int) -> Health:
+        with self._doing(f"look at GPU {gpu}") as nvml:
+            handle = nvml.nvmlDeviceGetHandleByIndex(gpu)
+            nvml.nvmlDeviceGetUUID(handle)  # a handle can be had of one that does not answer
+            return read_health(nvml, handle, partial(kernel_log, self._root))
+
+    def why_not_ours(self, gpu: int) -> str | None:
+        manager = other_manager(self._root)  # whoever manages one manages all
+        if manager is not None:
+            return manager
+        with self._doing(f"look at GPU {gpu}") as nvml:
+            guest = modes_of(nvml, nvml.nvmlDeviceGetHandleByIndex(gpu)).virtual == Virtual.VGPU_GUEST
+        return (
+            "it is a part of a GPU that this virtual machine was given: only the host can cut that" if guest else None
+        )
 
     def reserve(self, gpu: int) -> None:
         """Other managers have no common register."""
@@ -64,16 +105,29 @@ class NvmlDriver:
         pass
 
     def set_mode(self, state: GpuState, on: bool) -> None:
-        set_mode(self._nvml, state, on)
+        with self._changing(f"switch MIG mode {'on' if on else 'off'}") as nvml:
+            set_mode(nvml, state, on, self._root)
 
     def create(self, state: GpuState, instance: Instance) -> None:
-        create(self._nvml, state.index, state.model, instance)
+        with self._changing(f"create {instance}") as nvml:
+            create(nvml, state.index, state.model, instance)
 
     def mend(self, state: GpuState, part: Part) -> None:
-        mend(self._nvml, state.index, state.model, part)
+        with self._changing(f"complete {part.instance}") as nvml:
+            mend(nvml, state.index, state.model, part)
 
     def destroy(self, state: GpuState, part: Part) -> None:
-        destroy(self._nvml, state.index, part)
+        with self._changing(f"destroy {part.instance}") as nvml:
+            destroy(nvml, state.index, part)
+
+    @contextmanager
+    def _changing(self, what: str) -> Iterator[Any]:
+        """Nothing is changed while another manager is at work, which may have come since the GPU was taken."""
+        manager = other_manager(self._root)
+        if manager is not None:
+            raise StepFailed(f"{what}: {manager}")
+        with self._asked(what) as nvml:
+            yield nvml
 
 
 @contextmanager
@@ -86,7 +140,7 @@ def doing(nvml: Any, what: str) -> Iterator[None]:
         raise StepFailed(f"{what}: {reason}", error.value) from error
 
 
-def set_mode(nvml: Any, state: GpuState, on: bool) -> None:
+def set_mode(nvml: Any, state: GpuState, on: bool, root: Path = Path("/")) -> None:
     """Switch MIG on or off, and insist that it is in force: the call succeeds even where the mode only is noted."""
     if (state.mig, state.mig_pending) == (on, on):
         return
@@ -97,10 +151,14 @@ def set_mode(nvml: Any, state: GpuState, on: bool) -> None:
         current = bool(nvml.nvmlDeviceGetMigMode(handle)[0])
     if current == on:
         return
+    found, modes = holders(root), modes_of(nvml, handle)
     if status == Code.IN_USE:
-        raise StepFailed(f"{what}: the GPU is in use; stop what uses it (monitoring too) and try again", status)
-    reset = f"nvidia-smi --gpu-reset -i {state.index}"
-    raise StepFailed(f"{what}: it takes effect at a GPU reset; run `{reset}` and apply again", Code.RESET_REQUIRED)
+        held = f" (open in {', '.join(map(str, others(found)))})" if others(found) else ""
+        raise StepFailed(f"{what}: the GPU is in use{held}; stop what uses it (monitoring too) and try again", status)
+    way = way_to_reset(
+        state.index, found, persistent=bool(modes.persistent), virtual=modes.virtual == Virtual.GIVEN_THE_GPU
+    )
+    raise StepFailed(f"{what}: it takes effect at a GPU reset; {way} and apply again", Code.RESET_REQUIRED, way)
 
 
 def create(nvml: Any, index: int, model: GpuModel, instance: Instance) -> None:

@@ -4,11 +4,12 @@ Nothing is changed here. An error is raised, not skipped over: on this view inst
 """
 
 from ctypes import byref, c_uint
+from dataclasses import replace
 from typing import Any
 
 from gpuloom.gpus.catalogue import guess
 from gpuloom.gpus.host.driver import GpuState, Part, Process, process_name
-from gpuloom.gpus.host.nvml import NOT_HERE, Code, as_text, instances_of, profile_infos, profile_name
+from gpuloom.gpus.host.nvml import NOT_HERE, Code, as_text, ask, instances_of, mig_devices, profile_infos, profile_name
 from gpuloom.gpus.model import GpuModel, Instance, Profile
 
 WHOLE_GPU = 0xFFFFFFFF
@@ -19,12 +20,38 @@ _seen: dict[GpuModel, GpuModel] = {}
 """One object for equal models, as `layouts` remembers by object."""
 
 
-def read_model(nvml: Any, handle: Any) -> GpuModel:
-    """What this GPU can be cut into, by the driver's word. The catalogue's own model where both say the same."""
+def read_model(nvml: Any, handle: Any, silent: bool = False) -> tuple[GpuModel, bool]:
+    """What this GPU can be cut into, and whether that is the driver's word. The catalogue's own model where both agree.
+
+    `silent`: MIG is off, so an old driver may keep it to itself.
+    """
     product = as_text(nvml.nvmlDeviceGetName(handle))
     known = guess(product)
     mem_mib = int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // 2**20
-    profiles = [_profile(nvml, handle, info, known) for info in profile_infos(nvml, handle)]
+    infos = list(profile_infos(nvml, handle))
+    try:
+        profiles = [_profile(nvml, handle, info, known) for info in infos]
+    except nvml.NVMLError as error:
+        if not silent or error.value != Code.NOT_SUPPORTED:
+            raise
+        profiles = []
+    if silent and not profiles:
+        return _by_catalogue(known, {info.id for info in infos}) or GpuModel(product, mem_mib, sms=0), False
+    return _by_the_driver(product, known, mem_mib, profiles), True
+
+
+def _by_catalogue(known: GpuModel | None, ids: set[int]) -> GpuModel | None:
+    """The profiles that the driver names, if it names any, where the catalogue has placed them."""
+    if known is None or not ids <= {profile.nvml_id for profile in known.profiles}:
+        return None
+    profiles = tuple(profile for profile in known.profiles if not ids or profile.nvml_id in ids)
+    if profiles == known.profiles:
+        return known
+    model = replace(known, profiles=profiles)
+    return _seen.setdefault(model, model)
+
+
+def _by_the_driver(product: str, known: GpuModel | None, mem_mib: int, profiles: list[Profile]) -> GpuModel:
     if known is not None and set(profiles) == set(known.profiles):
         return known
     model = GpuModel(
@@ -58,60 +85,49 @@ def _profile(nvml: Any, handle: Any, info: Any, known: GpuModel | None) -> Profi
 def look(nvml: Any, index: int, model: GpuModel | None = None) -> GpuState:
     """The GPU as it is now. `model` saves asking again what it can be cut into: that does not change."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    mode = _mig_mode(nvml, handle)
+    mode, told = _mig_mode(nvml, handle), True
     if model is None:
-        model = read_model(nvml, handle)
-    parts = _parts(nvml, handle, model) if mode[0] else ()
+        model, told = read_model(nvml, handle, silent=mode is not None and not mode[0])
+    parts = _parts(nvml, handle, model) if mode is not None and mode[0] else ()
     return GpuState(
         index,
         as_text(nvml.nvmlDeviceGetUUID(handle)),
         as_text(nvml.nvmlDeviceGetName(handle)),
         model,
-        *mode,
+        *(mode or (False, False)),
         parts,
         _processes(nvml, handle, {part.gi_id: part.instance for part in parts}),
+        told,
+        _board(nvml, handle),
     )
 
 
-def _mig_mode(nvml: Any, handle: Any) -> tuple[bool, bool]:
+def _board(nvml: Any, handle: Any) -> str | None:
+    found = ask(nvml, nvml.nvmlDeviceGetPciInfo, handle)
+    return None if found is None else f"0x{found.pciDeviceId:08X}:0x{found.pciSubSystemId:08X}"
+
+
+def _mig_mode(nvml: Any, handle: Any) -> tuple[bool, bool] | None:
+    """Now, and after the next reset; None if this GPU has no MIG."""
     try:
         current, pending = nvml.nvmlDeviceGetMigMode(handle)
     except nvml.NVMLError as error:
         if error.value == Code.NOT_SUPPORTED:
-            return False, False
+            return None
         raise
     return bool(current), bool(pending)
 
 
 def _parts(nvml: Any, handle: Any, model: GpuModel) -> tuple[Part, ...]:
-    devices = _mig_devices(nvml, handle)
+    """With one compute instance over all of it each is what gpuloom makes; any other is not what its name says."""
+    devices = mig_devices(nvml, handle)
     parts = []
     for profile in model.profiles:
         for found in instances_of(nvml, handle, profile.nvml_id, profile.limit, profile.name):
             inside = devices.get(found.id, [])
-            uuid = inside[0][0] if len(inside) == 1 and inside[0][1] else None
+            uuid = inside[0].uuid if len(inside) == 1 and inside[0].spans else None
             parts.append(Part(found.id, Instance(found.start, profile.name), uuid))
     return tuple(sorted(parts, key=lambda part: part.instance))
-
-
-def _mig_devices(nvml: Any, handle: Any) -> dict[int, list[tuple[str, bool]]]:
-    """By GPU instance, its MIG devices: their UUIDs, and whether the compute instance behind each spans all of it.
-
-    One that spans it is what gpuloom makes; any other split is not the instance that the profile's name promises.
-    """
-    found: dict[int, list[tuple[str, bool]]] = {}
-    for position in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
-        try:
-            device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, position)
-        except nvml.NVMLError as error:
-            if error.value == Code.NOT_FOUND:  # there are gaps, so go on
-                continue
-            raise
-        size = nvml.nvmlDeviceGetAttributes_v2(device)
-        spans = size.computeInstanceSliceCount == size.gpuInstanceSliceCount
-        devices = found.setdefault(nvml.nvmlDeviceGetGpuInstanceId(device), [])
-        devices.append((as_text(nvml.nvmlDeviceGetUUID(device)), spans))
-    return found
 
 
 def compute_profiles(nvml: Any, instance: Any) -> list[Any]:

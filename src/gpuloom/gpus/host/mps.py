@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,14 +55,23 @@ class Daemon:
     def log_dir(self) -> Path:
         return self.folder / "log"
 
-    def start(self, share_pct: float = 100.0, mem_mib: int | None = None, timeout_s: float = 10.0) -> None:
-        """Start the daemon with these limits for every client. One that runs already is kept, and its limits set."""
+    def start(
+        self,
+        share_pct: float = 100.0,
+        mem_mib: int | None = None,
+        timeout_s: float = 10.0,
+        uid: int | None = None,
+    ) -> None:
+        """Start the daemon with these limits for every client. One that runs already is kept, and its limits set.
+
+        With `uid`, its server too, for clients of that user: else the first of them waits while it comes up.
+        """
         _check_limits(share_pct, mem_mib)
         reason = _too_long(self.pipe_dir)
         if reason is not None:
             raise MpsError(reason)
-        if not self.alive(timeout_s):
-            self._clean()
+        if not self._is_well(timeout_s):
+            self.kill()
             for folder in (self.folder.parent, self.folder, self.pipe_dir, self.log_dir):
                 if not folder.exists():
                     folder.mkdir(parents=True)
@@ -71,6 +81,39 @@ class Daemon:
             if done.returncode != 0:
                 raise MpsError(f"the MPS daemon for {self.device} does not start: {_said(done)}")
         self.limit(share_pct, mem_mib, timeout_s)
+        if uid is not None and not self.servers(timeout_s):
+            self._start_server(uid, timeout_s)
+
+    def _start_server(self, uid: int, timeout_s: float) -> None:
+        """It answers at once and takes a moment to come up."""
+        self.ask(f"start_server -uid {uid}", timeout_s)
+        if not _until(lambda: self.trouble(timeout_s) is None and bool(self.servers(timeout_s)), timeout_s):
+            why = self.trouble(timeout_s) or f"it is not there after {timeout_s:g} s"
+            raise MpsError(f"the MPS server for {self.device} does not start: {why}")
+
+    def _is_well(self, timeout_s: float) -> bool:
+        """It runs, and answers. One that hangs would let every client hang, so it is as good as none."""
+        try:
+            return self.alive(timeout_s)
+        except MpsError:
+            return False
+
+    def trouble(self, timeout_s: float = 10.0) -> str | None:
+        """Why clients cannot work now; None if they can, as far as the daemon says."""
+        try:
+            states = {server: self.ask(f"get_server_status {server}", timeout_s) for server in self.servers(timeout_s)}
+        except MpsError as error:
+            return str(error)
+        failed = [server for server, state in states.items() if "FAULT" in state.upper()]
+        return f"MPS server {failed[0]} has failed" if failed else None
+
+    def terminate_client(self, client: int, timeout_s: float = 2.0) -> None:
+        """Take back what this process has on the device, before it is killed: a client that is killed while it
+        computes can take the server, and all other clients, with it.
+        """
+        for server in self.servers(timeout_s):
+            if client in self.clients(server, timeout_s):
+                self.ask(f"terminate_client {server} {client}", timeout_s)
 
     def alive(self, timeout_s: float = 10.0) -> bool:
         try:
@@ -141,10 +184,10 @@ class Daemon:
             _until(lambda: not self._processes(), timeout_s)
         except MpsError:
             pass  # killed earlier, or it hangs: cleaning up is the same, and says what remains
-        self._clean(timeout_s)
+        self.kill(timeout_s)
 
-    def _clean(self, timeout_s: float = 10.0) -> None:
-        """Remove what a daemon that was killed left behind: its servers, which hold the device, and its files."""
+    def kill(self, timeout_s: float = 10.0) -> None:
+        """End daemon and servers without asking them, and remove their files: of one that was killed, or hangs."""
         self._end(self._processes(), timeout_s)
         if self.pipe_dir.is_dir():
             for entry in self.pipe_dir.iterdir():
@@ -164,17 +207,37 @@ class Daemon:
                 return
         raise MpsError(f"processes {pids} of the MPS daemon for {self.device} do not end")
 
-    def _run(self, arguments: list[str], command: str | None, timeout_s: float) -> "subprocess.CompletedProcess[str]":
-        environment = dict(os.environ) | {
+    def open_question(self, command: str) -> "subprocess.Popen[str]":
+        """Ask, and do not wait for the answer, which is short."""
+        process = subprocess.Popen(
+            [_tool()],
+            env=self._environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write(f"{command}\n")
+            process.stdin.close()
+        process.stdin = None  # else `communicate` would want to write to it
+        return process
+
+    def _environment(self) -> dict[str, str]:
+        return dict(os.environ) | {
             "CUDA_VISIBLE_DEVICES": self.device,
             "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir),
             "CUDA_MPS_LOG_DIRECTORY": str(self.log_dir),
         }
+
+    def _run(self, arguments: list[str], command: str | None, timeout_s: float) -> "subprocess.CompletedProcess[str]":
         try:
             return subprocess.run(
                 [_tool(), *arguments],
                 input=command if command is not None else "",
-                env=environment,
+                env=self._environment(),
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -183,6 +246,19 @@ class Daemon:
             )
         except subprocess.TimeoutExpired:
             raise MpsError(f"the MPS daemon for {self.device} does not answer within {timeout_s:g} s") from None
+
+
+def no_daemon(folder: Path) -> dict[str, str]:
+    """The environment of whoever has no share: a folder in which no daemon is.
+
+    Without it a process finds the daemon at MPS's usual place, whoever has started that.
+    """
+    nobody = folder / "none"
+    for path in (folder, nobody):
+        if not path.exists():
+            path.mkdir(parents=True)
+            path.chmod(0o711)
+    return {"CUDA_MPS_PIPE_DIRECTORY": str(nobody)}
 
 
 def daemon_for(device: str, folder: Path) -> Daemon:

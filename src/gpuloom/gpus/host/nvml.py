@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_uint
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -51,9 +51,14 @@ class HostInstance:
     profile: str | None
     start: int
     size: int
+    computes: tuple[int, ...] | None = None
+    """The compute slices of each of its compute instances; None: it has one over all of it, or that is not told."""
 
     def __str__(self) -> str:
-        return f"{self.profile or '?'}@{self.start}"
+        name = f"{self.profile or '?'}@{self.start}"
+        if self.computes is None:
+            return name
+        return f"{name} ({', '.join(f'{slices}c' for slices in self.computes) or 'no compute instance'})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +174,43 @@ def _instances(nvml: Any, handle: Any, model: GpuModel | None) -> tuple[HostInst
         ]
     except nvml.NVMLError:
         return None
+    devices = ask(nvml, mig_devices, nvml, handle)
+    if devices is not None:
+        found = [replace(instance, computes=_split(devices.get(instance.id, []))) for instance in found]
     return tuple(sorted(found, key=lambda instance: instance.start))
+
+
+def _split(devices: "list[MigDevice]") -> tuple[int, ...] | None:
+    if len(devices) == 1 and devices[0].spans:
+        return None
+    return tuple(device.slices for device in devices)
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevice:
+    """What a process sees of a compute instance."""
+
+    uuid: str
+    slices: int
+    spans: bool
+    """Whether it has all of its GPU instance."""
+
+
+def mig_devices(nvml: Any, handle: Any) -> dict[int, list[MigDevice]]:
+    """By GPU instance."""
+    found: dict[int, list[MigDevice]] = {}
+    for position in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, position)
+        except nvml.NVMLError as error:
+            if error.value == Code.NOT_FOUND:  # there are gaps, so go on
+                continue
+            raise
+        size = nvml.nvmlDeviceGetAttributes_v2(device)
+        spans = size.computeInstanceSliceCount == size.gpuInstanceSliceCount
+        seen = MigDevice(as_text(nvml.nvmlDeviceGetUUID(device)), size.computeInstanceSliceCount, spans)
+        found.setdefault(nvml.nvmlDeviceGetGpuInstanceId(device), []).append(seen)
+    return found
 
 
 def profile_infos(nvml: Any, handle: Any) -> Iterator[Any]:

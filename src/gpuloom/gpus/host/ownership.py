@@ -1,7 +1,7 @@
 """Whose GPU it is. gpuloom changes only GPUs that it has taken, and remembers how it found each of them.
 
 A folder keeps two files for each GPU: a lock, which one running gpuloom holds, and a record, which outlives it. Other
-managers know nothing of that folder, so their traces are looked for: best effort, as there is no common register.
+managers know nothing of that folder; `around/managers.py` looks for those.
 """
 
 import json
@@ -125,32 +125,3 @@ class Claims:
 def _holder(lock: int) -> str:
     pid = os.pread(lock, 20, 0).decode(errors="replace").strip()
     return f"another gpuloom (process {pid or 'unknown'}) is working on it"
-
-
-_TRACES = (
-    ("etc/systemd/system/multi-user.target.wants/nvidia-mig-manager.service", "NVIDIA's MIG manager is enabled"),
-    ("var/lib/kubelet/device-plugins/nvidia-*.sock", "NVIDIA's Kubernetes device plugin hands out this host's GPUs"),
-    ("var/lib/kubelet/plugins/gpu.nvidia.com", "the Kubernetes DRA driver hands out this host's GPUs"),
-)
-_PROGRAMS = {
-    "nvidia-mig-manager": "NVIDIA's MIG manager",
-    "nvidia-device-plugin": "NVIDIA's Kubernetes device plugin",
-    "gpu-kubelet-plugin": "the Kubernetes DRA driver",
-}
-
-
-def other_manager(root: Path = Path("/")) -> str | None:
-    """The sentence that says which other manager of GPUs has left traces on this host; None if none was found."""
-    for pattern, sentence in _TRACES:
-        if trace := next(root.glob(pattern), None):
-            return f"{sentence} ({trace})"
-    # The kernel keeps 15 characters of a program's name.
-    names = {program[:15]: who for program, who in _PROGRAMS.items()}
-    for comm in root.glob("proc/[0-9]*/comm"):
-        try:
-            who = names.get(comm.read_text(encoding="utf-8", errors="replace").strip())
-        except OSError:
-            continue
-        if who is not None:
-            return f"{who} is running (process {comm.parent.name})"
-    return None

@@ -21,6 +21,14 @@ class ProcessId(NamedTuple):
                 os.kill(self.pid, number)
 
 
+def text_of(path: Path) -> str:
+    """What a file of /proc or /sys says; nothing if it is gone, or not for us to read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def boot_id() -> str:
     """Another one after every start of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

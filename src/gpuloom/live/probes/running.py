@@ -58,7 +58,7 @@ class Probing:
         for job_id in [job_id for job_id, where in self._levelled.items() if where == gpu]:
             del self._levelled[job_id]
             job = body.jobs.get(job_id)
-            if job_id in body.pending or (job is not None and not job.stopping and job.launch.share_pct is not None):
+            if job_id in body.launching or (job is not None and not job.stopping and job.launch.share_pct is not None):
                 self.reshare(job_id, None)  # it stays: with the share that it was granted
 
     # ---- the jobs that are measured, for `measure` -----------------------------------------------------------------
@@ -68,8 +68,8 @@ class Probing:
 
     def reshare(self, job_id: str, share_pct: float | None) -> None:
         body = self._body
-        if job_id in body.pending:
-            body.pending[job_id].share_pct = share_pct
+        if job_id in body.launching:
+            body.launching.reshare(job_id, share_pct)
             return
         job = body.jobs[job_id]
         own = limits_of(body.engine.state.jobs[job_id].job)
@@ -80,7 +80,7 @@ class Probing:
         body.ask_to_leave(job, save=True)
 
     def is_there(self, job_id: str) -> bool:
-        if job_id in self._body.pending:  # on its way back, or to somewhere else
+        if job_id in self._body.launching:  # on its way back, or to somewhere else
             view = self._body.engine.state.jobs.get(job_id)
             return view is not None and view.starts == self._probed_start.get(job_id)
         job = self._body.jobs.get(job_id)

@@ -12,7 +12,16 @@ from typing import Generic, TypeVar
 from gpuloom.contract.plan import NO_CHANGE, Plan
 from gpuloom.contract.policy import Policy
 from gpuloom.contract.view import GpuView, JobView, Phase, View
-from gpuloom.engine.events import Event, GpuProbed, JobArrived, JobCancelled, JobCompleted, JobCrashed, JobReported
+from gpuloom.engine.events import (
+    Event,
+    GpuProbed,
+    JobArrived,
+    JobCancelled,
+    JobCompleted,
+    JobCrashed,
+    JobDisplaced,
+    JobReported,
+)
 from gpuloom.engine.log import Header, read_turns
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.engine.recovery import follow
@@ -106,7 +115,7 @@ class Replay:
 def replay(lines: Iterable[str], name: str) -> Replay:
     """`name` is the log's, for whoever has to look into it; InputError if it is not one."""
     header, turns = read_turns(lines, name)
-    engine = Engine(header.begins_on(), _NotAsked())
+    engine = Engine(header.begins_on(), _NotAsked(), freezes=header.freezes)
     watcher = _Watcher(engine.state)
     for turn in turns:
         follow(engine, turn, name, watcher.take)
@@ -170,7 +179,7 @@ class _Watcher:
         match event:
             case JobArrived():
                 self._courses[event.job.id] = Course(event.at_s)
-            case JobCompleted() | JobCrashed() | JobCancelled():
+            case JobCompleted() | JobCrashed() | JobDisplaced() | JobCancelled():
                 course = self._courses[event.job_id]
                 crashes = course.crashes + isinstance(event, JobCrashed)
                 self._courses[event.job_id] = replace(course, crashes=crashes, cause=event.cause)
@@ -244,4 +253,4 @@ class _Watcher:
 
 
 def _condition(gpu: GpuView) -> Condition:
-    return Condition.LOST if gpu.lost else Condition.CUTTING if gpu.cutting else Condition.THERE
+    return Condition.LOST if gpu.lost and not gpu.tenants else Condition.CUTTING if gpu.cutting else Condition.THERE

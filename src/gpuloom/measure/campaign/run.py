@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gpuloom.gpus.grant import Grant
 from gpuloom.gpus.host.cgroups import Limits
+from gpuloom.gpus.host.cutter import PATIENCE_S
 from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.files import read_anyones
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
@@ -139,13 +140,12 @@ class OneRun:
         bench, arrangement = self._bench, self._chosen.arrangement
         instances = place(arrangement, bench.model)
         target = self._cut = tuple(sorted({instance for instance in instances if instance is not None}))
-        reason = None
         for _ in range(TRIES):
-            _, reason = bench.devices.cut(0, target)
-            if reason is None:
+            answer = bench.devices.cut(0, target, PATIENCE_S)
+            if answer.reason is None:
                 break
         else:
-            raise StepFailed(f"{bench.devices.noun} {bench.devices.hosts[0]} cannot be cut for a run: {reason}")
+            raise StepFailed(f"{bench.devices.noun} {bench.devices.hosts[0]} cannot be cut for a run: {answer.reason}")
         for number, (seat, instance) in enumerate(zip(arrangement.seats, instances, strict=True)):
             grant = Grant(0, instance, seat.share_pct if arrangement.way is Way.SHARED else 100.0)
             self._copies.append(self._start(number, bench.workloads[seat.workload], grant))

@@ -50,6 +50,7 @@ class Miso(Policy):
     """Ours: marginal-gain placement and migration, all layouts, probes only where the answer could matter."""
 
     uses_mps = True
+    cuts = True
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
         self.when = When(on_reports=True)

@@ -32,6 +32,8 @@ Speeds = Mapping[str, float]
 
 
 class MisoRules(Policy):
+    cuts = True
+
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002
         require_mig(cluster)
         self.tables: dict[str, dict[int, tuple[tuple[str, ...], ...]]] = {}

@@ -1,0 +1,1 @@
+"""Who and what else has to do with this host's GPUs: managers, holders of their device files, modes."""
