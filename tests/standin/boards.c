@@ -18,7 +18,8 @@ static const struct board BOARDS[] = {
 static const struct board UNKNOWN_BOARD = {"", 0x7FFE10DE, 0, 0, 0, 0, NO_ECC};
 
 const struct board *board_of(const struct model *model) {
+    const struct board *found = &UNKNOWN_BOARD;
     for (unsigned i = 0; i < sizeof BOARDS / sizeof BOARDS[0]; i++)
-        if (strcmp(BOARDS[i].model, model->name) == 0) return &BOARDS[i];
-    return &UNKNOWN_BOARD;
+        if (strcmp(BOARDS[i].model, model->name) == 0) found = &BOARDS[i];
+    return replayed_board(model, found);
 }

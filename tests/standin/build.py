@@ -17,7 +17,7 @@ FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 LIBRARY = [
     *("nvml.c", "nvml_mig.c", "nvml_health.c", "nvml_board.c", "nvml_modes.c", "nvml_names.c"),
-    *("boards.c", "clients.c", "world.c"),
+    *("boards.c", "clients.c", "replayed.c", "world.c"),
 ]
 SCRIPTS = {
     "mps_control.py": ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server"),
@@ -27,6 +27,9 @@ SCRIPTS = {
 """And the tools that each is."""
 WALLCLOCK = "libwallclock.so"
 """For LD_PRELOAD: see `wallclock.c`."""
+
+CUDA = "cuda"
+"""The folder below that has a libcuda.so.1: for LD_LIBRARY_PATH where processes are to open devices themselves."""
 
 
 class NoCompilerError(Exception):
@@ -58,7 +61,9 @@ def build() -> Path:
     draft = Path(tempfile.mkdtemp(prefix="gpuloom-standin-draft-"))
     soname = "libnvidia-ml.so.1"
     compile_c(LIBRARY, draft / soname, "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{soname}")
-    compile_c(["standinctl.c", "clients.c", "world.c"], draft / "standinctl")
+    compile_c(["standinctl.c", "clients.c", "replayed.c", "world.c"], draft / "standinctl")
+    (draft / CUDA).mkdir()
+    compile_c(["resident.c"], draft / CUDA / "libcuda.so.1", "-shared", "-fPIC", "-fvisibility=hidden", "-ldl")
     compile_c(["wallclock.c"], draft / WALLCLOCK, "-shared", "-fPIC", "-ldl")
     # Started by this very Python, not through `env`: it is quicker, and the process then has the tool's name.
     for script, names in SCRIPTS.items():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuloom.gpus.model import Instance, Layout
+from tests.standin.replay import describe_gpu
 
 GPULOOM = Path(sys.executable).with_name("gpuloom")
 WORKER = Path(__file__).with_name("worker.py")
@@ -83,6 +84,12 @@ class Hardware:
         for record in (self.folder / "state").glob("*.json"):
             record.unlink()
         (self.folder / "state" / "memory" / "memory.json").unlink(missing_ok=True)
+
+    def replay(self, transcript: Path) -> None:
+        """New hardware as a transcript of the self-test describes it: see `replay.py`."""
+        found = describe_gpu(transcript, self.environment["GPULOOM_STANDIN_STATE"])
+        self.environment |= found.environment
+        self.install(*found.models)
 
     def show(self, gpu: int = 0) -> dict[str, Any]:
         shown: list[dict[str, Any]] = json.loads(self.ctl("show").stdout)

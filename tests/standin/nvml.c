@@ -113,6 +113,7 @@ code enter(struct call *call, const char *function) {
     take_time(function);
     call->changed = 0;
     call->late = OK;
+    call->function = function;
     call->file = world_open(&call->world);
     if (call->file < 0) return opened ? UNKNOWN : DRIVER_NOT_LOADED;
     calls++;
@@ -158,6 +159,8 @@ code see(struct call *call, handle from, unsigned kinds, struct seen *seen) {
     seen->gpu = &call->world.gpus[seen->number];
     seen->model = find_model(seen->gpu->model);
     if (seen->gpu->lost || handles_died(seen->number)) return GPU_IS_LOST;
+    code told = replayed_code(seen->model, call->function, seen->gpu->mig);
+    if (told != OK) return told;
     if (kind == DEVICE) return OK;
     seen->gi = instance_with(seen->gpu, bits >> 40 & 0xFF);
     seen->profile = seen->gi ? &seen->model->profiles[seen->gi->profile] : NULL;

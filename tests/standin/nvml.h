@@ -105,11 +105,14 @@ struct board {
     enum memory_repair repair;
 };
 const struct board *board_of(const struct model *model);
+/* What a transcript says of the board of its model, like this one else; of any other model: this one. */
+const struct board *replayed_board(const struct model *of, const struct board *like);
 
 /* One call into the library: the world as it is now, locked until the call ends. */
 struct call {
     int file, changed;
     code late;
+    const char *function;
     struct world world;
 };
 

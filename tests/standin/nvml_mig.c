@@ -12,14 +12,15 @@ static const struct profile *profile_with(const struct model *model, unsigned id
     return NULL;
 }
 
-static code describe(const struct model *model, unsigned number, const struct profile **found) {
+static code describe(const struct call *call, const struct seen *seen, unsigned number, const struct profile **found) {
+    const struct model *model = seen->model;
     if (number >= 0x12) return INVALID_ARGUMENT;
     for (unsigned i = 0; i < model->profile_count; i++)
         if (model->profiles[i].number == number) {
             *found = &model->profiles[i];
             return OK;
         }
-    return NOT_SUPPORTED;
+    return replayed_absence(model, call->function, seen->gpu->mig, number);
 }
 
 API code nvmlDeviceGetGpuInstanceProfileInfo(handle device, unsigned number, struct instance_profile *info) {
@@ -27,7 +28,7 @@ API code nvmlDeviceGetGpuInstanceProfileInfo(handle device, unsigned number, str
     NEED(call, info, INVALID_ARGUMENT);
     NEED(call, tells_profiles(&seen), NOT_SUPPORTED);
     const struct profile *profile = NULL;
-    code error = describe(seen.model, number, &profile);
+    code error = describe(&call, &seen, number, &profile);
     NEED(call, error == OK, error);
     *info = (struct instance_profile){.id = profile->id,
                                       .slices = profile->slices,
@@ -44,7 +45,7 @@ API code nvmlDeviceGetGpuInstanceProfileInfoV(handle device, unsigned number, st
     NEED(call, info->version == (2u << 24 | sizeof *info), VERSION_MISMATCH);
     NEED(call, tells_profiles(&seen), NOT_SUPPORTED);
     const struct profile *profile = NULL;
-    code error = describe(seen.model, number, &profile);
+    code error = describe(&call, &seen, number, &profile);
     NEED(call, error == OK, error);
     *info = (struct instance_profile2){.version = info->version,
                                        .id = profile->id,
@@ -382,3 +383,6 @@ API code nvmlDeviceGetHandleByUUID(const char *uuid, handle *found) {
 
 /* Not NVML: what CUDA does when a process opens a device. The process counts as running on it until it ends. */
 API code standinUse(const char *uuid) { return world_use(uuid); }
+
+/* Not NVML: what a process on the device would notice at its next launch of a kernel. */
+API int standinHas(const char *uuid) { return world_has(uuid); }

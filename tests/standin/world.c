@@ -68,7 +68,7 @@ static const struct model MODELS[] = {
 const struct model *find_model(const char *name) {
     for (unsigned i = 0; i < COUNT(MODELS); i++)
         if (strcmp(MODELS[i].name, name) == 0) return &MODELS[i];
-    return NULL;
+    return strcmp(name, REPLAYED) == 0 ? replayed_model() : NULL;
 }
 
 /* Two copies and a switch: a new state is written beside the old one, and one small write puts it in force. */
@@ -216,6 +216,14 @@ static struct process *free_place(struct world *world) {
         if (!found || process->gone_ns < found->gone_ns) found = process;
     }
     return found;
+}
+
+int world_has(const char *uuid) {
+    struct world world;
+    struct process found = {0};
+    int file = world_open(&world), there = file >= 0 && device_of(&world, uuid, &found);
+    if (file >= 0) world_close(file);
+    return there;
 }
 
 int world_use(const char *uuid) {

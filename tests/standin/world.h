@@ -61,7 +61,15 @@ struct world {
     struct xid xids[MAX_XIDS]; /* the latest; 0 as serial: none */
 };
 
+/* What a GPU is called that is as a transcript says. */
+#define REPLAYED "replayed"
 const struct model *find_model(const char *name);
+/* NULL if there is no transcript, or it says nothing. */
+const struct model *replayed_model(void);
+/* What a function answers there whatever it is asked, with MIG off or on; 0: nothing special. */
+int replayed_code(const struct model *of, const char *function, unsigned mig);
+/* What it answers about a profile's number that this GPU does not have. */
+int replayed_absence(const struct model *of, const char *function, unsigned mig, unsigned number);
 
 /* Open and lock the file that GPULOOM_STANDIN_STATE names, read it, and note in it which processes have gone since the
  * last look. A file descriptor, or -1. */
@@ -79,6 +87,8 @@ void add_xid(struct world *world, unsigned gpu, unsigned code);
 unsigned long long now_ns(void);
 /* Register this process on a GPU or a MIG device by its UUID, as CUDA would. An NVML code. */
 int world_use(const char *uuid);
+/* Whether there is a device with this UUID that a process could be on. */
+int world_has(const char *uuid);
 void gpu_uuid(char *text, unsigned gpu);
 void mig_uuid(char *text, unsigned gpu, unsigned gi, unsigned ci);
 #endif
