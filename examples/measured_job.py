@@ -21,14 +21,16 @@ from gpuloom.work.measured.figures import WHOLE, load_figures
 
 SLICES = 7
 LOOK_EVERY_S = 0.1
+LOOK_EVERY = 10
+"""Steps between two looks at whether the device is still there."""
 
 
 def speed_here(workload: str, neighbours: int) -> float:
     """Relative to the whole GPU; under MPS, what the slices say about its part of the SMs: its share at most."""
     speeds = load_figures().workloads[workload].speeds
     profile = os.environ.get("GPULOOM_PROFILE", "whole")
-    if os.environ.get("GPULOOM_DEVICE", "").startswith("CPU-"):  # it only waits: as on the A100's slice of that size
-        profile = next((name for name in speeds if name[0] == profile[0]), "whole")
+    if profile != "whole" and profile not in speeds:  # elsewhere it is as fast as on the A100's slice of that size
+        profile = next((name for name in speeds if name[0] == profile[0]), profile)
     share = float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")) / 100
     if profile != "whole" and profile not in speeds:
         sys.exit(f"out of memory: {workload} does not fit on {profile}")
@@ -87,6 +89,14 @@ def occupy_the_device() -> object:
     return connection
 
 
+def device_is_there() -> bool:
+    """On the stand-in: what a program notices at its next kernel when its GPU has fallen off the bus."""
+    if "GPULOOM_STANDIN_STATE" not in os.environ or "GPULOOM_DEVICE" in os.environ:
+        return True
+    standin = ctypes.CDLL("libnvidia-ml.so.1")
+    return all(standin.standinHas(device.encode()) for device in os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+
+
 class Training:
     def __init__(self, folder: Path) -> None:
         self.saved, self.steps = folder / "checkpoint.json", folder / "steps.log"
@@ -133,6 +143,8 @@ def main() -> None:
         time.sleep(alone_s / speed_here(wish.workload, neighbours()))
         training.step()
         report(training.done)
+        if training.done % LOOK_EVERY == 0 and not device_is_there():
+            sys.exit("CUDA error: the GPU is lost")
         if training.done == wish.die_at:
             sys.exit(1)
         if training.done % wish.save_every == 0:

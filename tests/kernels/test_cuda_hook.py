@@ -214,8 +214,8 @@ def test_what_the_driver_does_not_have_is_not_found(world: World) -> None:
 
 @pytest.mark.parametrize(("driver", "launches"), [("", [3, 4]), ("eager", [2, 5])])
 def test_what_the_driver_gave_is_what_is_reached(world: World, driver: str, launches: list[int]) -> None:
-    """Asked with the per-thread flag as of CUDA 4.0, NVIDIA's rule gives the plain cuLaunchKernel, since others came
-    with 7.0; what a real driver gives is not known here, so both are tried."""
+    """Asked for cuLaunchKernel with the per-thread flag as of CUDA 4.0, NVIDIA's rule gives the plain one, as the other
+    is of 7.0. What a real driver gives is not known here, so both are tried."""
     alone = world.run("loaded", "versions", None, STANDIN_CUDA_IS=driver)
     running = world.start("loaded", "versions", STANDIN_CUDA_IS=driver)
     lines = running.lines_until("done")
@@ -226,11 +226,10 @@ def test_what_the_driver_gave_is_what_is_reached(world: World, driver: str, laun
 def test_kernels_with_long_names_are_told_apart(world: World) -> None:
     world.run("linked", "long_names", world.tools.hook, GPULOOM_KERNELS_RECORD=str(world.folder / "record"))
     [file] = world.folder.glob("record.*")
-    records = read_records(file)
-    profile = Profile("test", *runs_of(records))
-    write_profile(profile, world.folder / "profile")
-    kernels = read_profile(world.folder / "profile").kernels
-    assert [(len(kernel.name), kernel.name[-1]) for kernel in kernels.values()] == [(3000, "a"), (3000, "b")]
+    kernels, runs = runs_of(read_records(file))
+    write_profile(Profile("test", kernels, tuple(runs)), world.folder / "profile")
+    read = read_profile(world.folder / "profile").kernels.values()
+    assert [(len(kernel.name), kernel.name[-1]) for kernel in read] == [(3000, "a"), (3000, "b")]
 
 
 def test_without_settings_nothing_happens(world: World) -> None:

@@ -27,6 +27,7 @@ ODD_JOB = Path(__file__).with_name("odd_job.py")
 PATIENCE_S = 40.0
 SAVE_EVERY = 20
 QUICK = {"poll_real_s": 0.01, "grace_s": 100.0, "up_s": 200.0, "level_s": 4.0, "report_s": 5.0, "restore_s": 2.0}
+QUICK |= {"share_real_s": 2.0}
 PACE = 40.0
 
 

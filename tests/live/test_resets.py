@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpuloom.gpus.catalogue import MODELS
 from tests.live.shop import Shop, until
 from tests.standin.hardware import Hardware
 
@@ -17,7 +18,7 @@ def refused(shop: Shop, policy: str) -> str:
     return err
 
 
-@pytest.mark.parametrize("policy", ["miso", "miso-paper", "static:3,2,2"])
+@pytest.mark.parametrize("policy", ["miso", "miso-paper", "static:3,2,2", "ones"])
 def test_a_policy_that_cuts_is_refused_before_anything_runs(shop: Shop, policy: str) -> None:
     shop.hardware.install(NEEDS_A_RESET, "A100-40GB+resets")
     shop.job("a", steps=20)
@@ -40,10 +41,11 @@ def test_the_advice_works(shop: Shop) -> None:
     assert shop.hardware.show()["mig"] is True, "as it was found"
 
 
-def test_a_policy_that_does_not_cut_needs_no_reset(shop: Shop) -> None:
+@pytest.mark.parametrize("policy", ["whole-fifo", "ones:-slices"])
+def test_a_policy_that_does_not_cut_needs_no_reset(shop: Shop, policy: str) -> None:
     shop.hardware.install(NEEDS_A_RESET)
     shop.job("a", steps=20)
-    assert shop.run("whole-fifo") == {"a": "completed"}
+    assert shop.run(policy) == {"a": "completed"}
     shop.check_left_as_found()
 
 
@@ -70,3 +72,18 @@ def switch_on(hardware: Hardware) -> None:
         worker.close()
     for record in (hardware.folder / "state").glob("*.json"):
         record.unlink()
+
+
+def test_an_old_driver_runs_jobs_on_slices_of_every_model(shop: Shop) -> None:
+    """It says how a GPU can be cut only while MIG is on: each job has the small slice of another model."""
+    models = [model.name for model in MODELS.values() if model.mig]
+    shop.hardware.install(*(f"{name}+resets" for name in models))
+    shop.environment["GPULOOM_STANDIN_DRIVER"] = "535.183.01"
+    for name in models:
+        shop.command(
+            name, "sh", "-c", "case $CUDA_VISIBLE_DEVICES in MIG-*) echo $CUDA_VISIBLE_DEVICES ;; *) exit 1 ;; esac"
+        )
+    assert shop.run("static:1") == dict.fromkeys(models, "completed")
+    used = {(shop.store.job_dir(name) / "out.log").read_text() for name in models}
+    assert len(used) == len(models)
+    shop.check_left_as_found()

@@ -168,6 +168,7 @@ class Control:
             case "terminate_client", [pid] if pid.isdigit():
                 if int(pid) not in server.clients.values():
                     return "Client not found\n"
+                os.write(1, f"terminated client {pid}\n".encode())
                 return ""
             case "get_active_thread_percentage", []:
                 return f"{server.share:.1f}\n"

@@ -383,3 +383,6 @@ API code nvmlDeviceGetHandleByUUID(const char *uuid, handle *found) {
 
 /* Not NVML: what CUDA does when a process opens a device. The process counts as running on it until it ends. */
 API code standinUse(const char *uuid) { return world_use(uuid); }
+
+/* Not NVML: what a process on the device would notice at its next launch of a kernel. */
+API int standinHas(const char *uuid) { return world_has(uuid); }

@@ -102,11 +102,11 @@ static void clear(struct world *world, unsigned g) {
         if (world->processes[p].gone_ns && world->processes[p].gpu == (int)g) world->processes[p] = (struct process){0};
 }
 
-static int reset(struct world *world, unsigned g) {
+static int reset(struct world *world, unsigned g, const char *number) {
     for (unsigned p = 0; p < MAX_PROCESSES; p++)
         if (process_lives(&world->processes[p]) && world->processes[p].gpu == (int)g)
-            return fail("a process is on the GPU:", "no reset");
-    if (other_client()) return fail("another client of the driver holds the GPU:", "no reset");
+            return fail("in use: GPU", number);
+    if (other_client()) return fail("held by another client of the driver: GPU", number);
     handles_die(g);
     clear(world, g);
     world->gpus[g].mig = world->gpus[g].mig_pending;
@@ -121,7 +121,7 @@ static int change(int file, struct world *world, int count, char **words) {
     if (g >= world->gpu_count) return fail("no such GPU:", count > 1 ? words[1] : "(none)");
     struct gpu *gpu = &world->gpus[g];
     if (strcmp(verb, "reset") == 0 && count == 2) {
-        if (reset(world, g)) return 1;
+        if (reset(world, g, words[1])) return 1;
     } else if (strcmp(verb, "lose") == 0 && count == 2) {
         memset(gpu->instances, 0, sizeof gpu->instances);
         gpu->lost = 1;

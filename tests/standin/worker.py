@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,15 @@ def create_each(gpu: int, instances: list[tuple[int, int, int]]) -> list[bool]:
     return accepted
 
 
+def take_away(gpu: int) -> list[str]:
+    with cutter({}) as hands, hands.driver.awake():
+        for part in hands.look(gpu).parts:
+            with suppress(StepFailed):
+                hands.driver.destroy(hands.look(gpu), part)
+                return [str(part.instance)]
+    return []
+
+
 def obey(order: dict[str, Any]) -> dict[str, Any]:
     gpu, patience_s = order.get("gpu", 0), order.get("patience_s", 0.0)
     match order["do"]:
@@ -132,6 +142,11 @@ def obey(order: dict[str, Any]) -> dict[str, Any]:
                 for profile in order.get("computes", [0]):
                     nvml.nvmlGpuInstanceCreateComputeInstance(made, profile)
             return {}
+        case "health":
+            with cutter(order) as hands:
+                return asdict(hands.driver.health(gpu))
+        case "take-away":  # past gpuloom: an instance that nobody is on
+            return {"taken": take_away(gpu)}
         case "create":  # each in turn, past gpuloom: what does the driver accept?
             return {"accepted": create_each(gpu, order["instances"])}
         case "calls":

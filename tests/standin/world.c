@@ -218,6 +218,14 @@ static struct process *free_place(struct world *world) {
     return found;
 }
 
+int world_has(const char *uuid) {
+    struct world world;
+    struct process found = {0};
+    int file = world_open(&world), there = file >= 0 && device_of(&world, uuid, &found);
+    if (file >= 0) world_close(file);
+    return there;
+}
+
 int world_use(const char *uuid) {
     struct world world;
     struct process me = {.pid = getpid()};

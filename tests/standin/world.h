@@ -87,6 +87,8 @@ void add_xid(struct world *world, unsigned gpu, unsigned code);
 unsigned long long now_ns(void);
 /* Register this process on a GPU or a MIG device by its UUID, as CUDA would. An NVML code. */
 int world_use(const char *uuid);
+/* Whether there is a device with this UUID that a process could be on. */
+int world_has(const char *uuid);
 void gpu_uuid(char *text, unsigned gpu);
 void mig_uuid(char *text, unsigned gpu, unsigned gi, unsigned ci);
 #endif

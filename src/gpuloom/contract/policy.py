@@ -48,7 +48,7 @@ class Policy(Protocol):
     uses_mps: bool = False
     """It lets jobs share a device; a body that cannot do that refuses it."""
     cuts: bool = False
-    """It is of no use without cutting GPUs; a body that cannot do that refuses it."""
+    """It has GPUs cut; a body whose GPUs cannot be cut refuses it."""
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:
         """`arg` is what follows the colon of its name: 3,2,2 of static:3,2,2."""

@@ -1,8 +1,8 @@
 """Whose fault it was that a job failed: its own, or its device's. A job is only charged with what it did itself.
 
-What a device says of itself counts first, and then what is said of how it is shared. Beyond that a device on which
-several jobs failed, one after the other, without a step of anybody in between, is under suspicion while others work
-elsewhere: a program that is broken is so everywhere.
+What a device says of itself counts first, and then what is said of how it is shared. Beyond that a device on which jobs
+fail, one after the other, without a step of anybody in between, is under suspicion while others work elsewhere. But a
+program that is broken is so everywhere: who has failed on two devices is charged.
 """
 
 from collections import Counter
@@ -38,7 +38,9 @@ class Blame:
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
         self._failed: dict[int, list[str]] = {}
-        """Jobs that failed on each device since anybody made a step there."""
+        """Who failed on each device since anybody made a step there, in order."""
+        self._failed_on: dict[str, set[int]] = {}
+        """Where each job has failed since it made a step."""
         self._let_down: Counter[int] = Counter()
         """How often sharing broke since then."""
         self._forgiven: Counter[str] = Counter()
@@ -47,9 +49,10 @@ class Blame:
         self._moves_then: dict[int, int] = {}
         """The same, when the first of those jobs failed."""
 
-    def worked(self, grants: Grants) -> None:
-        """Somebody made a step there."""
+    def worked(self, job_id: str, grants: Grants) -> None:
+        """It made a step there."""
         self._moves += 1
+        self._failed_on.pop(job_id, None)
         for grant in grants:
             self._failed.pop(grant.gpu, None)
             self._let_down.pop(grant.gpu, None)
@@ -60,15 +63,17 @@ class Blame:
         if told is not None or len(grants) != 1:
             return told
         gpu = grants[0].gpu
-        failed = self._failed.setdefault(gpu, [])
+        failed, failed_on = self._failed.setdefault(gpu, []), self._failed_on.setdefault(job_id, set())
         if not failed:
             self._moves_then[gpu] = self._moves
-        failed += [] if job_id in failed else [job_id]
+        failed.append(job_id)
+        failed_on.add(gpu)
         others_work = self._moves > self._moves_then[gpu]
-        if len(failed) < 2 or not others_work or self._forgiven[job_id] >= MOST_FORGIVEN:
+        if len(failed) < 2 or not others_work or len(failed_on) > 1 or self._forgiven[job_id] >= MOST_FORGIVEN:
             return None
         self._forgiven[job_id] += 1
-        why = f"jobs {', '.join(failed[-3:])} failed on it, one after the other, while others work elsewhere"
+        who = ", ".join(dict.fromkeys(failed[-3:]))
+        why = f"{who} failed on it, {len(failed)} times in a row, while others work elsewhere"
         return Blamed(gpu, why, Then.IS_CLOSED)
 
     def of_device(self, gpus: Iterable[int]) -> Blamed | None:

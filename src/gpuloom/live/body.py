@@ -308,7 +308,7 @@ class LocalBody:
         self._look_for_a_stall(job)
 
     def _has_worked(self, job: LiveJob) -> None:
-        self.blame.worked(job.grants)
+        self.blame.worked(job.id, job.grants)
         self.restoring.worked(job.grants)
 
     def _kill(self, job: LiveJob) -> None:

@@ -3,6 +3,7 @@
 Knows nothing of jobs but their grants. The engine's index of a device is its position among those of the run.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import TypedDict, TypeVar
 from gpuloom.gpus.cluster import Cluster, Gpu
 from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.host.cgroups import NO_LIMITS, Group, Home, Limits
-from gpuloom.gpus.host.cutter import CutOutcome, Cutter
+from gpuloom.gpus.host.cutter import AGAIN_S, PATIENCE_S, CutOutcome, Cutter
 from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.health import Health, what_is_new
 from gpuloom.gpus.host.noise import Noise
@@ -139,8 +140,7 @@ class Devices(ABC):
     def clear(self, gpu: int, to_cut: bool = False) -> str | None:
         """Make a device uncut; why it cannot be, if so. Its MIG mode stays until somebody needs it changed.
 
-        `to_cut`: it is of no use unless it can be cut then. Whether that takes a reset the driver tells only when it is
-        tried.
+        `to_cut`: it has to be one that can be cut. Whether that takes a reset the driver tells only when it is tried.
         """
         host = self.hosts[gpu]
         try:
@@ -151,6 +151,7 @@ class Devices(ABC):
                 return (
                     "MIG is off, and to switch it on takes a reset, which a run does not wait for. It is left as"
                     f" it was found: run `nvidia-smi -i {host} -mig 1`, then {cut.remedy}, then start this again"
+                    " (a policy that uses GPUs whole needs none)"
                 )
             return cut.reason
         except (Refused, StepFailed) as reason:
@@ -189,16 +190,20 @@ class Devices(ABC):
         return [problem for gpu in range(len(self.hosts)) if (problem := self._leave(gpu)) is not None]
 
     def _leave(self, gpu: int) -> str | None:
-        host, reason = self.hosts[gpu], None
-        for _ in range(TRIES):
+        """Nobody is there any more who would be kept waiting, and a manager that is at work may be done in a moment."""
+        host, tries, until_s = self.hosts[gpu], 0, time.monotonic() + PATIENCE_S
+        while True:
             try:
-                if self.cutter.found(host) is None:
-                    return None
-                reason = self.cutter.leave(host).reason
+                reason = None if self.cutter.found(host) is None else self.cutter.leave(host).reason
             except (Refused, StepFailed) as refused:
                 reason = str(refused)
             if reason is None:
                 return None
+            tries += 1
+            if tries >= TRIES and not (self.cutter.driver.lingers and time.monotonic() < until_s):
+                break
+            if tries >= TRIES:
+                time.sleep(AGAIN_S)
         return f"{self.noun} {host} is not as it was found: {reason}"
 
     def _uuid(self, grant: Grant) -> str:

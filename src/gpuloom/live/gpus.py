@@ -12,13 +12,19 @@ from gpuloom.gpus.host.mps_watch import MpsWatch
 from gpuloom.live.devices import DeviceError, Devices, Place, Worker, batch_of
 from gpuloom.live.users import Account, why_not_shared
 
+HUNG_S = 1.0
+"""So long one that hangs has to end when it is asked to, before it is killed."""
+
 
 class GpuDevices(Devices):
     switched_early = True
 
-    def __init__(self, cutter: Cutter, hosts: Sequence[int], mps_dir: Path, mps_timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, cutter: Cutter, hosts: Sequence[int], mps_dir: Path, watch_s: float, mps_timeout_s: float = 5.0
+    ) -> None:
+        """`watch_s`: so often a daemon is asked whether it still answers, and so long it may take."""
         super().__init__(cutter, hosts)
-        self.mps_dir, self.mps_timeout_s = mps_dir, mps_timeout_s
+        self.mps_dir, self.watch_s, self.mps_timeout_s = mps_dir, watch_s, mps_timeout_s
         self._daemons: dict[Device, Daemon] = {}
         self._watches: dict[Device, MpsWatch] = {}
 
@@ -58,7 +64,7 @@ class GpuDevices(Devices):
                 daemon.start(timeout_s=self.mps_timeout_s, uid=uid)
             except MpsError as error:
                 raise DeviceError(str(error)) from error
-            self._daemons[grant.device], self._watches[grant.device] = daemon, MpsWatch(daemon)
+            self._daemons[grant.device], self._watches[grant.device] = daemon, MpsWatch(daemon, self.watch_s)
         return daemon
 
     def why_no_share(self, grant: Grant) -> str | None:
@@ -91,7 +97,7 @@ class GpuDevices(Devices):
             watch.close()
         if daemon is not None:
             with suppress(MpsError):  # what does not end makes the next cut refuse, and say so
-                daemon.kill(self.mps_timeout_s) if broken else daemon.stop(self.mps_timeout_s)
+                daemon.kill(HUNG_S) if broken else daemon.stop(self.mps_timeout_s)
 
     def stop_strays(self, keep: Sequence[Device]) -> None:
         kept = {self._daemons[device].folder for device in keep if device in self._daemons}

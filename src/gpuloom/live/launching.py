@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 MOST_TRIES = 8
 """So often a launch is tried again when the host refuses it, at longer and longer intervals: some 13 s in all."""
 
+AFTER_CRASH_S = 0.5
+"""So long, of the real clock, one waits that has crashed once, and twice as long each further time: what made it crash
+may pass, and others may show meanwhile that it was its device."""
+
 
 @dataclass(slots=True)
 class Pending:
@@ -69,8 +73,14 @@ class Launching:
 
     def begin(self, job_id: str, grants: Grants, share_pct: float | None = None, *, needs_room: bool = False) -> None:
         """Launch the job for the engine's latest start of it, as soon as that can be."""
-        if not self._body.closing:
-            self._pending[job_id] = Pending(grants, share_pct, needs_room)
+        body = self._body
+        if body.closing:
+            return
+        pending = self._pending[job_id] = Pending(grants, share_pct, needs_room)
+        crashes = body.engine.state.jobs[job_id].crashes if job_id in body.engine.state.jobs else 0
+        if crashes:
+            pending.due_s = body.now_s() + body.clock.pace * AFTER_CRASH_S * 2 ** min(crashes - 1, 3)
+        else:
             self._try(job_id)
 
     def _try(self, job_id: str) -> None:

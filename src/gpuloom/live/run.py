@@ -41,6 +41,7 @@ from gpuloom.live.launch import Launcher, limits_of
 from gpuloom.live.memory.keeping import Keeper, handed_in, kept_by
 from gpuloom.live.recover import recover
 from gpuloom.live.store import Run, Store, same_work
+from gpuloom.live.timing import Timing
 from gpuloom.live.users import accounts_of, closed_to
 from gpuloom.policies.registry import make_policy
 from gpuloom.work.model import Job, Kind
@@ -108,12 +109,13 @@ def run_jobs(
             raise InputError(f"{store.folder} holds a run with {differs}; go on with that, or name another folder")
         outcomes = outcomes_of(store, before.jobs)
         if all(outcome.state in ("completed", "given up") for outcome in outcomes):
-            left = tuple(devices_of(cutter, hosts, store).leave())  # it may have been killed before it did that
+            # It may have been killed before it did that.
+            left = tuple(devices_of(cutter, hosts, store, settings.timing).leave())
             _leave_home(store)
             return Result(outcomes, left, interrupted=False, had_ended=True, noise=before.noise)
     else:
         hosts = _hosts(cutter, wish.gpus)
-    devices = devices_of(cutter, hosts, store)
+    devices = devices_of(cutter, hosts, store, settings.timing)
     cutter.notice = settings.notice
     keeper = Keeper(wish.memory, settings.notice)
     settings = kept_by(keeper, settings)
@@ -140,11 +142,11 @@ def run_jobs(
     return Result(outcomes_of(store, run.jobs), left, body.closing, noise=run.noise)
 
 
-def devices_of(cutter: Cutter, hosts: Sequence[int], store: Store) -> Devices:
+def devices_of(cutter: Cutter, hosts: Sequence[int], store: Store, timing: Timing) -> Devices:
     """As the cutter has them: GPUs, or parts of this machine's CPUs."""
     if isinstance(cutter.driver, CpuDriver):
         return CpuDevices(cutter, hosts, cutter.driver)
-    return GpuDevices(cutter, hosts, store.mps_dir)
+    return GpuDevices(cutter, hosts, store.mps_dir, timing.share_real_s)
 
 
 def outcomes_of(store: Store, jobs: Sequence[Job]) -> tuple[Outcome, ...]:

@@ -25,6 +25,8 @@ class Timing:
     """After so long a GPU that was given up is looked at again."""
     poll_real_s: float = 0.05
     """Between two looks at the processes; of the real clock, whatever the pace."""
+    share_real_s: float = 10.0
+    """So often those who share a device are asked whether they still can, and so long an answer may take; likewise."""
     start_cost_s: float = 10.0
     """What policies are told that a first start costs: a guess, like the next two, and not measured on this machine."""
     resume_cost_s: float = 10.0
@@ -56,7 +58,7 @@ def with_changes(timing: Timing, changes: Sequence[str]) -> Timing:
             seconds = float(value)
         except ValueError:
             seconds = -1.0
-        most = MOST_POLL_S if name == "poll_real_s" else MOST_S
+        most = MOST_POLL_S if name.endswith("_real_s") else MOST_S
         if not 0 <= seconds <= most:
             raise InputError(f"--timing {text}: expected {name}=SECONDS, zero to {most:g}")
         timing = replace(timing, **{name: seconds})

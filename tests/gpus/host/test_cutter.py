@@ -386,3 +386,21 @@ def test_whatever_happens_the_report_is_the_truth(
             assert answer["reached"]
     assert worker.apply((), keep_mig=True)["reached"]
     assert hardware.layout() == ()
+
+
+def test_a_gpu_that_was_used_a_moment_ago_is_waited_for(hardware: Hardware) -> None:
+    """The driver says "in use" for a while after a process has gone: who has patience gets there."""
+    hardware.environment["GPULOOM_STANDIN_LINGER_S"] = "0.6"
+    try:
+        hardware.install("A100-40GB+mig")
+        worker = hardware.worker()
+        worker.apply(parse(A100, "3g.20gb@0"))
+        with hardware.job(hardware.uuids()["3g.20gb@0"]):
+            pass
+        hurried = worker.apply(parse(A100, "7"))
+        assert not hurried["reached"]
+        assert "in use" in hurried["reason"]
+        assert hurried["layout"] == [[0, "3g.20gb"]]
+        assert worker.apply(parse(A100, "7"), patience_s=20)["reached"]
+    finally:
+        del hardware.environment["GPULOOM_STANDIN_LINGER_S"]

@@ -71,6 +71,38 @@ def test_a_client_can_only_tighten_its_limits(daemon: Daemon) -> None:
         assert told == "admitted 40 6144"
 
 
+def test_its_server_is_there_before_the_first_client_if_the_user_is_known(daemon: Daemon) -> None:
+    daemon.start(40, uid=os.getuid())
+    (server,) = daemon.servers()
+    assert daemon.ask(f"get_server_status {server}") == "ACTIVE"
+    daemon.start(40, uid=os.getuid())
+    assert daemon.servers() == (server,)
+
+
+def test_what_a_client_has_is_taken_back_by_its_number(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.terminate_client(os.getpid())  # there is none
+    with connect(daemon.client_environment()):
+        daemon.terminate_client(os.getpid())
+    assert f"terminated client {os.getpid()}" in (daemon.log_dir / "control.log").read_text()
+
+
+def test_a_daemon_that_hangs_is_replaced_when_somebody_starts_it(daemon: Daemon) -> None:
+    daemon.start(40)
+    hung = control_pid(daemon)
+    os.kill(hung, signal.SIGSTOP)
+    assert "does not answer" in (daemon.trouble(timeout_s=0.3) or "")
+    daemon.start(30, timeout_s=1)
+    assert control_pid(daemon) != hung
+    assert daemon.limits().share_pct == 30
+
+
+def test_who_has_no_share_is_given_a_folder_in_which_nobody_listens(folder: Path) -> None:
+    environment = mps.no_daemon(folder / "mps")
+    assert list(Path(environment["CUDA_MPS_PIPE_DIRECTORY"]).iterdir()) == []
+    assert mps.no_daemon(folder / "mps") == environment
+
+
 def test_what_a_client_is_given() -> None:
     daemon = Daemon("MIG-1", Path("/run/loom"))
     assert daemon.client_environment(12.5, 6144) == {

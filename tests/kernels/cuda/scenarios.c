@@ -36,7 +36,7 @@
     X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, 0)                               \
     X(cuStreamEndCapture, "cuStreamEndCapture", 10000, 0)                                      \
     X(cuGraphGetNodes, "cuGraphGetNodes", 10000, 0)                                            \
-    X(cuGraphInstantiateWithFlags, "cuGraphInstantiate", 12000, 0)                             \
+    X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, 0)                    \
     X(cuGraphLaunch, "cuGraphLaunch", 10000, 0)                                                \
     X(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, 2)                                           \
     X(cuLaunchKernel, "cuLaunchKernel", 4000, 0)                                               \
@@ -369,8 +369,7 @@ static void entries(void) {
     show_entry(ask, "cuLaunchKernelEx", 99000);
 }
 
-/* Functions for each thread, asked for as of a version of CUDA that did not have them yet: cuda-bindings does so. The
- * kernels go to the two default streams, as the test sees; every function must lead to what it led to before. */
+/* Functions for each thread, asked for as of a version of CUDA that did not have them yet. The kernels go to the two default streams, as the test sees; every function must lead to what it led to before. */
 static void versions(void) {
     __typeof__(&cuGetProcAddress_v2) ask;
     __typeof__(&cuLaunchKernel) early, late, plain;

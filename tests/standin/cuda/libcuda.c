@@ -427,7 +427,6 @@ static const struct {
     OF(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, false),
     OF(cuStreamEndCapture, "cuStreamEndCapture", 10000, false),
     OF(cuGraphGetNodes, "cuGraphGetNodes", 10000, false),
-    OF(cuGraphInstantiateWithFlags, "cuGraphInstantiate", 12000, false),
     OF(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, false),
     OF(cuGraphLaunch, "cuGraphLaunch", 10000, false),
     OF(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, true),

@@ -222,6 +222,7 @@ class Daemon:
         with suppress(BrokenPipeError):
             process.stdin.write(f"{command}\n")
             process.stdin.close()
+        process.stdin = None  # else `communicate` would want to write to it
         return process
 
     def _environment(self) -> dict[str, str]:

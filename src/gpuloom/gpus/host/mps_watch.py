@@ -9,13 +9,11 @@ import time
 
 from gpuloom.gpus.host.mps import Daemon
 
-EVERY_S = 10.0
-PATIENCE_S = 10.0
-
 
 class MpsWatch:
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
+    def __init__(self, daemon: Daemon, every_s: float) -> None:
+        """`every_s`: between two questions; so long it may take to answer, too."""
+        self._daemon, self._every_s = daemon, every_s
         self._asked: subprocess.Popen[str] | None = None
         self._asked_at_s = self._answered_at_s = time.monotonic()
 
@@ -23,11 +21,11 @@ class MpsWatch:
         """What is wrong with it, once that is known; None before, and if it is well. It never waits."""
         now_s = time.monotonic()
         if self._asked is None:
-            if now_s - self._answered_at_s >= EVERY_S:
+            if now_s - self._answered_at_s >= self._every_s:
                 self._asked, self._asked_at_s = self._daemon.open_question("get_server_list"), now_s
             return None
         if self._asked.poll() is None:
-            return None if now_s - self._asked_at_s < PATIENCE_S else "it does not answer"
+            return None if now_s - self._asked_at_s < self._every_s else "it does not answer"
         said, code = self._asked.communicate()[0], self._asked.returncode
         self._asked, self._answered_at_s = None, now_s
         return None if code == 0 else f"it has gone: {' '.join(said.split())}"

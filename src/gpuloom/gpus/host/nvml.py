@@ -172,11 +172,12 @@ def _instances(nvml: Any, handle: Any, model: GpuModel | None) -> tuple[HostInst
             for info in profile_infos(nvml, handle)
             for instance in instances_of(nvml, handle, info.id, info.instanceCount, profile_name(info, model))
         ]
-        devices = mig_devices(nvml, handle)
     except nvml.NVMLError:
         return None
-    split = [replace(instance, computes=_split(devices.get(instance.id, []))) for instance in found]
-    return tuple(sorted(split, key=lambda instance: instance.start))
+    devices = ask(nvml, mig_devices, nvml, handle)
+    if devices is not None:
+        found = [replace(instance, computes=_split(devices.get(instance.id, []))) for instance in found]
+    return tuple(sorted(found, key=lambda instance: instance.start))
 
 
 def _split(devices: "list[MigDevice]") -> tuple[int, ...] | None:

@@ -29,6 +29,7 @@ from gpuloom.live.devices import TRIES, insist, uuids_of
 from gpuloom.live.launch import Launcher
 from gpuloom.live.run import devices_of
 from gpuloom.live.store import Store
+from gpuloom.live.timing import Timing
 from gpuloom.live.users import Account, account_of, closed_to
 from gpuloom.measure.arrangement import Arrangement, Way
 from gpuloom.measure.campaign.asked import (
@@ -113,7 +114,7 @@ class Campaign:
                 )
         self._before = before
         self._account = _account(wish, store)
-        self._devices = devices_of(cutter, (self._host,), store)
+        self._devices = devices_of(cutter, (self._host,), store, Timing())
         self.model = insist(lambda: cutter.look(self._host)).model
         self._arrangements, self._left_out = self._what_there_is()
         self._order = order_of(wish.plan, self.model, self._arrangements)

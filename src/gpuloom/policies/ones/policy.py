@@ -103,6 +103,7 @@ class Ones(Policy):
 
     def __init__(self, cluster: Cluster, seed: int = 0, arg: str = "") -> None:  # noqa: ARG002 - the policies' signature
         self._tuning = without(arg)
+        self.cuts = self._tuning.slices and any(gpu.model.mig for gpu in cluster.gpus)
         self.when = When(every_s=self._tuning.round_s, on_events=any(gpu.model.mig for gpu in cluster.gpus))
         self._beliefs = Beliefs(self._tuning)
         self._owed = Owed(self._tuning.patience_s)

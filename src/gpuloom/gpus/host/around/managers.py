@@ -65,16 +65,15 @@ def managers(root: Path = Path("/")) -> Iterator[Manager]:
 
 
 def _by_traces(root: Path) -> Iterator[Manager]:
-    unit = root / "etc/systemd/system/multi-user.target.wants/nvidia-mig-manager.service"
-    if unit.exists() or unit.is_symlink():
+    # By patterns, which pass over what this user may not look into.
+    for unit in root.glob("etc/systemd/system/multi-user.target.wants/nvidia-mig-manager.service"):
         yield Manager(f"{_WHO[MIG_MANAGER]} is enabled ({unit})", MIG_MANAGER)
     for path in sorted(root.glob("var/lib/kubelet/device-plugins/nvidia-*.sock")):
         if _answers(path):
             yield Manager(f"{_WHO[PLUGIN]} hands out this host's GPUs ({path})")
         else:
             yield Manager(f"{_WHO[PLUGIN]} has handed out this host's GPUs ({path}, where nobody listens now)", PLUGIN)
-    folder = root / "var/lib/kubelet/plugins/gpu.nvidia.com"
-    if folder.exists():
+    for folder in root.glob("var/lib/kubelet/plugins/gpu.nvidia.com"):
         works = any(_answers(path) for path in folder.glob("*.sock"))
         yield Manager(f"{_WHO[DRA]} hands out this host's GPUs ({folder})", None if works else DRA)
 

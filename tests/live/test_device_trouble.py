@@ -1,0 +1,148 @@
+"""Devices that fail under jobs: nobody is charged with what a device did, and who works on what stays goes on."""
+
+import os
+import shlex
+import signal
+import sys
+
+import pytest
+
+from gpuloom.gpus.host.mps import Daemon
+from tests.live.shop import MEASURED_JOB, Shop, interrupt, until
+
+pytestmark = pytest.mark.xdist_group("mps")  # one of these looks at every MPS daemon of the host
+
+UNCUT = "A100-40GB+resets"
+
+
+def works_on(shop: Shop, gpu: int) -> bool:
+    """Somebody is on this GPU, and works."""
+    return bool(shop.hardware.show(gpu)["pids"]) and bool(shop.events("JobStarted"))
+
+
+def measured(steps: int) -> str:
+    return shlex.join([sys.executable, str(MEASURED_JOB), "--workload", "resnet 128", "--steps", str(steps)])
+
+
+def states(answer: dict[str, list[dict[str, str]]]) -> set[str]:
+    return {row["state"] for row in answer["jobs"]}
+
+
+def test_a_gpu_that_falls_off_the_bus_costs_nobody_a_crash_and_comes_back(shop: Shop) -> None:
+    shop.hardware.install(UNCUT, UNCUT)
+    for name in "abcdef":
+        shop.job(name, "resnet 128", 400)
+    runner = shop.begin("whole-fifo")
+    until(lambda: works_on(shop, 0) and works_on(shop, 1), "both GPUs are used")
+    shop.hardware.ctl("lose", "0")
+    until(lambda: len(shop.events("JobDisplaced")) > 0, "its job is displaced")
+    until(lambda: len(shop.events("GpuLost")) > 0, "the GPU is out of service")
+    shop.hardware.ctl("find", "0")
+    until(lambda: len(shop.events("GpuRestored")) > 0, "it is back")
+    assert states(shop.finish(runner)) == {"completed"}
+    assert shop.events("JobCrashed") == []
+    assert "lost" in shop.events("JobDisplaced")[0]["cause"]
+    shop.check_jobs()
+    shop.check_left_as_found()
+
+
+@pytest.mark.parametrize("sign", [("ecc", "0", "2"), ("retired", "0")])
+def test_who_crashes_beside_a_sign_of_broken_hardware_is_not_charged(shop: Shop, sign: tuple[str, ...]) -> None:
+    shop.hardware.install("T4-16GB" if sign[0] == "retired" else UNCUT)
+    mark = shop.folder / "second"
+    crash = f"touch {mark}; while [ -e {mark} ]; do sleep 0.01; done; exit 9"
+    shop.command("a", "bash", "-c", f"if [ -e {mark} ]; then exec {measured(30)}; fi; {crash}")
+    runner = shop.begin("whole-fifo")
+    until(mark.exists, "it has begun")
+    shop.hardware.ctl(*sign)
+    mark.unlink()
+    until(lambda: len(shop.events("JobDisplaced")) > 0, "it is displaced")
+    mark.touch()
+    assert states(shop.finish(runner)) == {"completed"}
+    assert shop.events("JobCrashed") == []
+
+
+def test_a_gpu_on_which_everybody_fails_is_closed_and_a_program_that_fails_everywhere_is_given_up(shop: Shop) -> None:
+    """The driver says nothing of it: only that several jobs fail there while others work elsewhere tells."""
+    shop.hardware.install(UNCUT, UNCUT)
+    dead = shop.hardware.show(0)["uuid"]
+    for name in "abcde":
+        shop.command(name, "bash", "-c", f'[ "$CUDA_VISIBLE_DEVICES" = {dead} ] && exit 5; exec {measured(300)}')
+    shop.command("broken", "bash", "-c", "exit 6", submit=0.5)
+    answer = shop.finish(shop.begin("whole-fifo", restore_s=40), 1)
+    found = {row["job"]: row["state"] for row in answer["jobs"]}
+    assert found == dict.fromkeys("abcde", "completed") | {"broken": "given up"}
+    assert {event["gpu"] for event in shop.events("GpuClosed")} == {0}
+    shop.check_left_as_found()
+
+
+def test_a_driver_that_says_in_use_for_a_while_disturbs_nobody(shop: Shop) -> None:
+    """As real ones do after a process has gone. Cuts wait for it; who works on what stays works on."""
+    shop.environment["GPULOOM_STANDIN_LINGER_S"] = "2"
+    shop.hardware.install("A100-40GB+mig")
+    shop.job("long", "resnet 128", 1200)
+    shop.job("short", "resnet 128", 60)
+    shop.job("next", "resnet 128", 60, submit=60)
+    assert set(shop.run("miso", pace=20).values()) == {"completed"}
+    assert shop.events("CutFailed") == []
+    assert shop.events("GpuLost") == []
+    assert shop.events("JobCrashed") == []
+    shop.check_jobs()
+
+
+def test_cuts_that_fail_for_good_stop_nobody_who_works(shop: Shop) -> None:
+    """The half of the GPU that is there works on, and is done; the other half is never made."""
+    shop.hardware.install("A100-40GB+mig")
+    shop.job("here", "resnet 128", 300)
+    shop.job("there", "resnet 128", 30)
+    faults = "nvmlDeviceCreateGpuInstanceWithPlacement:2+:UNKNOWN"
+    runner = shop.begin("static:4,3", faults)
+    until(lambda: len(shop.events("CutFailed")) >= 3, "its cuts fail")
+    interrupt(runner)
+    runner.communicate(timeout=20)
+    assert shop.events("JobCrashed") == []
+    assert set(shop.run("static:4,3").values()) == {"completed"}
+    shop.check_jobs()
+
+
+def test_a_job_without_a_share_meets_no_daemon(shop: Shop) -> None:
+    shop.hardware.install(UNCUT)
+    seen = shop.folder / "seen"
+    shop.command("a", "bash", "-c", f'ls -A "$CUDA_MPS_PIPE_DIRECTORY" > {seen}')
+    assert shop.run("whole-fifo") == {"a": "completed"}
+    assert seen.read_text() == ""
+
+
+def daemons(shop: Shop) -> list[Daemon]:
+    return [Daemon("none", folder) for folder in shop.store.mps_dir.glob("*-*")]
+
+
+def daemon_pid(shop: Shop) -> int:
+    (daemon,) = daemons(shop)
+    return int((daemon.pipe_dir / "nvidia-cuda-mps-control.pid").read_text())
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_daemon_that_hangs_or_dies_is_noticed_and_nobody_is_charged(shop: Shop, number: int) -> None:
+    shop.hardware.install(UNCUT)
+    shop.job("a", "resnet 128", 900)
+    shop.job("b", "resnet 128", 900)
+    runner = shop.begin("mps-only:2", grace_s=40)
+    until(lambda: len(shop.events("JobStarted")) == 2, "both work")
+    os.kill(daemon_pid(shop), number)
+    until(lambda: len(shop.events("JobDisplaced")) == 2, "both are displaced")
+    assert states(shop.finish(runner)) == {"completed"}
+    assert shop.events("JobCrashed") == []
+    shop.check_jobs()
+    shop.check_left_as_found()
+
+
+def test_what_a_client_has_is_taken_back_before_it_is_killed(shop: Shop) -> None:
+    shop.hardware.install(UNCUT)
+    shop.job("deaf", "resnet 128", 100_000, "--ignore-sigterm")
+    runner = shop.begin("mps-only:2", grace_s=20)
+    until(lambda: len(shop.events("JobStarted")) == 1, "it works")
+    (daemon,) = daemons(shop)
+    interrupt(runner)
+    runner.communicate(timeout=20)
+    assert "terminated" in (daemon.log_dir / "control.log").read_text()
