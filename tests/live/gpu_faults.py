@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -72,7 +71,7 @@ def _daemon(kind: str, number: int) -> Fault:
 
 def _other_manager(scene: Scene, runner: Runner) -> None:
     """mig-parted runs for a moment, and takes an instance away that nobody works on."""
-    with _named("nvidia-mig-parted", scene.shop.folder):
+    with _named("nvidia-mig-part", scene.shop.hardware.folder / "root"):
         gpu = scene.dice.choice(_gpus(scene))
         worker = scene.shop.hardware.worker()
         taken = worker.ask("take-away", gpu=int(gpu))["taken"]
@@ -83,14 +82,13 @@ def _other_manager(scene: Scene, runner: Runner) -> None:
 
 
 @contextmanager
-def _named(name: str, folder: Path) -> Iterator[None]:
-    """A process with this name."""
-    program = folder / name
-    if not program.exists():
-        program.symlink_to("/bin/sleep")
-    with subprocess.Popen([str(program), "100"]) as process:
-        yield
-        process.kill()
+def _named(name: str, root: Path) -> Iterator[None]:
+    """A process with this name (as the kernel keeps it) on the host that this hardware is in."""
+    process = root / "proc" / "4242"
+    process.mkdir(parents=True, exist_ok=True)
+    (process / "comm").write_text(f"{name}\n")
+    yield
+    (process / "comm").unlink()
 
 
 DURING: dict[str, Fault] = {
