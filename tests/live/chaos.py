@@ -56,8 +56,8 @@ def live_through_gpus(shop: Shop, seed: int, kinds: tuple[str, ...] | None = Non
     dice = random.Random(seed)
     scene = Scene(shop, dice, GRACE_S)
     always = (*gpu_faults.ALWAYS, gpu_faults.MIG_ON, gpu_faults.LASTING)
-    striking = [*(gpu_faults.DURING.keys() - {*gpu_faults.ALONE}), "runner killed", "job killed"]
-    wanted = [*dice.sample(always, 2), *dice.sample(sorted(striking), 3)] if kinds is None else list(kinds)
+    striking = (*gpu_faults.DURING, "runner killed", "job killed")
+    wanted = [*dice.sample(always, 2), *dice.sample(striking, 3)] if kinds is None else list(kinds)
     gpu_faults.install(shop, dice, wanted, scene.counts)
     found = json.loads(shop.hardware.ctl("show").stdout)
     _submit(shop, dice, [], memory="3G")

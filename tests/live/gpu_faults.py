@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -86,21 +85,20 @@ def _taken_away(scene: Scene, runner: Runner) -> None:
 
 def _other_manager(scene: Scene, runner: Runner) -> None:
     """mig-parted runs for a moment, and takes an instance away."""
-    with _named("nvidia-mig-parted", scene.shop.folder):
+    with _named("nvidia-mig-part", scene.shop.hardware.folder / "root"):
         _taken_away(scene, runner)
         scene.counts["another manager"] += runner.poll() is None
         wait_a_little(scene, runner, 0.1, 1.0)
 
 
 @contextmanager
-def _named(name: str, folder: Path) -> Iterator[None]:
-    """A process with this name."""
-    program = folder / name
-    if not program.exists():
-        program.symlink_to("/bin/sleep")
-    with subprocess.Popen([str(program), "100"]) as process:
-        yield
-        process.kill()
+def _named(name: str, root: Path) -> Iterator[None]:
+    """A process with this name (as the kernel keeps it) on the host that this hardware is in."""
+    process = root / "proc" / "4242"
+    process.mkdir(parents=True, exist_ok=True)
+    (process / "comm").write_text(f"{name}\n")
+    yield
+    (process / "comm").unlink()
 
 
 DURING: dict[str, Fault] = {
@@ -111,8 +109,6 @@ DURING: dict[str, Fault] = {
     "instance taken away": _taken_away,
     "another manager": _other_manager,
 }
-ALONE = ("another manager",)
-"""All of gpuloom on this host sees it: only where it is asked for by name, and nobody else is at work."""
 
 
 # ---- as they are from the beginning --------------------------------------------------------------------------------

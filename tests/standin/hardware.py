@@ -65,6 +65,7 @@ class Hardware:
             "PATH": f"{tools}:{os.environ['PATH']}",
             "GPULOOM_STANDIN_STATE": str(folder / "hardware"),
             "GPULOOM_STATE_DIR": str(folder / "state"),
+            "GPULOOM_HOST_ROOT": str(folder / "root"),  # nobody but a test's own process manages its GPUs or holds them
             "DCGM_REMOTE_HOSTENGINE_INFO": f"unix://{folder}/dcgm/socket",  # see `dcgm.py`; never one of this machine's
         }
 

@@ -180,3 +180,19 @@ def test_daemons_of_others_are_told_apart(hardware: Hardware, tmp_path_factory: 
         finally:
             foreign.stop()
             ours.stop()
+
+
+def test_who_else_is_at_work_on_this_host(hardware: Hardware, tmp_path: Path) -> None:
+    hardware.install("A100-40GB+mig")
+    for pid, name in ((7, "nv-hostengine"), (8, "nvidia-mig-part")):
+        process = tmp_path / "proc" / str(pid)
+        (process / "fd").mkdir(parents=True)
+        (process / "fd" / "3").symlink_to("/dev/nvidiactl")
+        (process / "comm").write_text(f"{name}\n")
+    code, answer = diagnose(hardware, GPULOOM_HOST_ROOT=str(tmp_path))
+    found = checks(answer)
+    assert found["holders"][0] == "-"
+    assert found["holders"][1].startswith("DCGM's nv-hostengine (process 7), nvidia-mig-part (process 8)")
+    assert (code, found["other managers"]) == (1, ("no", "NVIDIA's mig-parted is running (process 8)"))
+    alone = checks(diagnose(hardware)[1])
+    assert (alone["holders"][0], alone["other managers"][0]) == ("ok", "ok")

@@ -15,6 +15,7 @@ from typing import Any
 from gpuloom.gpus.host.around.holders import holders, others, way_to_reset
 from gpuloom.gpus.host.around.managers import other_manager
 from gpuloom.gpus.host.around.modes import Virtual, modes_of
+from gpuloom.gpus.host.around.root import host_root
 from gpuloom.gpus.host.driver import GpuState, Part, StepFailed
 from gpuloom.gpus.host.health import Health, kernel_log, read_health
 from gpuloom.gpus.host.mig_read import compute_instances, compute_profiles, look
@@ -32,11 +33,11 @@ _MEANINGS = {
 
 
 @contextmanager
-def nvml_driver(nvml: Any = None, root: Path = Path("/")) -> "Iterator[NvmlDriver]":
-    """A `driver.Driver`; NoDriver if there is none."""
+def nvml_driver(nvml: Any = None, root: Path | None = None) -> "Iterator[NvmlDriver]":
+    """A `driver.Driver`; NoDriver if there is none. `root`: where the host's files are, if not in their usual place."""
     with opened(nvml) as module:
         pass
-    yield NvmlDriver(module, root)
+    yield NvmlDriver(module, root or host_root())
 
 
 class NvmlDriver:
@@ -140,7 +141,7 @@ def doing(nvml: Any, what: str) -> Iterator[None]:
         raise StepFailed(f"{what}: {reason}", error.value) from error
 
 
-def set_mode(nvml: Any, state: GpuState, on: bool, root: Path = Path("/")) -> None:
+def set_mode(nvml: Any, state: GpuState, on: bool, root: Path | None = None) -> None:
     """Switch MIG on or off, and insist that it is in force: the call succeeds even where the mode only is noted."""
     if (state.mig, state.mig_pending) == (on, on):
         return

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuloom.gpus.host.around.root import host_root
 from gpuloom.gpus.host.processes import text_of
 
 _DEVICE = re.compile(r"/dev/nvidia([0-9]+|ctl|-uvm|-modeset)( \(deleted\))?")
@@ -32,8 +33,9 @@ class Holder:
         return f"{who} (process {self.pid})"
 
 
-def holders(root: Path = Path("/")) -> tuple[Holder, ...]:
+def holders(root: Path | None = None) -> tuple[Holder, ...]:
     """All that we may look at: only root sees those of others. Processes in order, then the kernel."""
+    root = root or host_root()
     found = sorted(_processes(root), key=lambda holder: holder.pid or 0)
     module = root / "sys/module" / DRM
     if text_of(module / "parameters/modeset").strip() == "Y" or text_of(module / "refcnt").strip() not in ("", "0"):

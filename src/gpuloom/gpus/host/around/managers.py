@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from gpuloom.gpus.host.around.root import host_root
 from gpuloom.gpus.host.processes import text_of
 
 VARIABLE = "GPULOOM_OVERRIDE"
@@ -49,7 +50,7 @@ class Manager:
         return f"{self.why}; if you know that it leaves these GPUs alone, set {VARIABLE}={self.override}"
 
 
-def other_manager(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> str | None:
+def other_manager(root: Path | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
     """The sentence that says which other manager has this host's GPUs; None if none was found but those overridden."""
     overridden = {word for word in re.split(r"[\s,]+", environment.get(VARIABLE, "")) if word}
     unknown = sorted(overridden - {*OVERRIDABLE})
@@ -58,8 +59,9 @@ def other_manager(root: Path = Path("/"), environment: Mapping[str, str] = os.en
     return next((str(found) for found in managers(root) if found.override not in overridden), None)
 
 
-def managers(root: Path = Path("/")) -> Iterator[Manager]:
+def managers(root: Path | None = None) -> Iterator[Manager]:
     """Those with a trace on this host."""
+    root = root or host_root()
     yield from _by_traces(root)
     yield from _by_processes(root)
 
