@@ -32,6 +32,7 @@ from tests.standin.build import WALLCLOCK, build
 from tests.standin.hardware import Hardware
 
 POLICIES = ("miso-paper", "miso", "static:3,2,2", "whole-fifo")
+ON_ALL_MODELS = ("miso-paper", "miso", "static:2,1,1", "whole-fifo")
 SHARING = ("miso-paper", "miso", "mps-only:2", "mps-only:3")
 CPU_DEVICES = ("cpu", "2xcpu", "cpu=60%")
 WORKLOADS = ("resnet 128", "bert 4", "cyclegan 1")
@@ -55,12 +56,12 @@ def live_through_gpus(shop: Shop, seed: int, kinds: tuple[str, ...] | None = Non
     dice = random.Random(seed)
     scene = Scene(shop, dice, GRACE_S)
     always = (*gpu_faults.ALWAYS, gpu_faults.MIG_ON, gpu_faults.LASTING)
-    striking = (*gpu_faults.DURING, "runner killed", "job killed")
-    wanted = [*dice.sample(always, 2), *dice.sample(striking, 3)] if kinds is None else list(kinds)
+    striking = [*(gpu_faults.DURING.keys() - {*gpu_faults.ALONE}), "runner killed", "job killed"]
+    wanted = [*dice.sample(always, 2), *dice.sample(sorted(striking), 3)] if kinds is None else list(kinds)
     gpu_faults.install(shop, dice, wanted, scene.counts)
     found = json.loads(shop.hardware.ctl("show").stdout)
     _submit(shop, dice, [], memory="3G")
-    policy = dice.choice(SHARING if {"MPS hung", "MPS killed"} & {*wanted} else POLICIES)
+    policy = dice.choice(SHARING if {"MPS hung", "MPS killed"} & {*wanted} else ON_ALL_MODELS)
     strikes = gpu_faults.DURING | DURING
     for fault in [strikes[kind] for kind in wanted if kind in strikes] or [DURING["runner killed"]]:
         _disturb(scene, fault, policy, gpu_faults.lasting_error(dice) if gpu_faults.LASTING in wanted else None)

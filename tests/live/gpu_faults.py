@@ -70,16 +70,26 @@ def _daemon(kind: str, number: int) -> Fault:
     return fault
 
 
+def _taken_away(scene: Scene, runner: Runner) -> None:
+    """An instance that nobody works on, by somebody who is not us."""
+    worker = scene.shop.hardware.worker()
+    for _ in range(100):
+        if runner.poll() is not None:
+            break
+        taken = worker.ask("take-away", gpu=int(scene.dice.choice(_gpus(scene))))["taken"]
+        if taken:
+            scene.counts["instance taken away"] += 1
+            break
+        time.sleep(0.02)
+    worker.close()
+
+
 def _other_manager(scene: Scene, runner: Runner) -> None:
-    """mig-parted runs for a moment, and takes an instance away that nobody works on."""
+    """mig-parted runs for a moment, and takes an instance away."""
     with _named("nvidia-mig-parted", scene.shop.folder):
-        gpu = scene.dice.choice(_gpus(scene))
-        worker = scene.shop.hardware.worker()
-        taken = worker.ask("take-away", gpu=int(gpu))["taken"]
+        _taken_away(scene, runner)
         scene.counts["another manager"] += runner.poll() is None
-        scene.counts["instance taken away"] += len(taken)
         wait_a_little(scene, runner, 0.1, 1.0)
-        worker.close()
 
 
 @contextmanager
@@ -98,8 +108,11 @@ DURING: dict[str, Fault] = {
     "memory errors": _broken_memory,
     "MPS hung": _daemon("MPS hung", signal.SIGSTOP),
     "MPS killed": _daemon("MPS killed", signal.SIGKILL),
+    "instance taken away": _taken_away,
     "another manager": _other_manager,
 }
+ALONE = ("another manager",)
+"""All of gpuloom on this host sees it: only where it is asked for by name, and nobody else is at work."""
 
 
 # ---- as they are from the beginning --------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from gpuloom.gpus.host.cgroups import Group, Home, NoCgroups, mounts_here
 from gpuloom.gpus.host.cpu import parse_devices, this_machine
 from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.homes import find_home, key_of, leave_home
-from gpuloom.gpus.host.mps import Daemon
+from gpuloom.gpus.host.mps.daemon import Daemon
 from gpuloom.gpus.host.processes import born_ticks
 from gpuloom.live import processes
 from gpuloom.live.store import Store

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gpuloom.gpus.host.mps import Daemon
+from gpuloom.gpus.host.mps.daemon import Daemon
 from tests.live.shop import MEASURED_JOB, Shop, interrupt, until
 
 pytestmark = pytest.mark.xdist_group("mps")  # one of these looks at every MPS daemon of the host

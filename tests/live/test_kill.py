@@ -12,7 +12,7 @@ from gpuloom.engine.log import read
 from gpuloom.live import processes
 from gpuloom.live.store import Store
 from tests.engine.old_lines import old_line
-from tests.live.chaos import live_through
+from tests.live.chaos import live_through, live_through_gpus
 from tests.live.shop import SAVE_EVERY, Shop, until
 
 pytestmark = pytest.mark.xdist_group("mps")  # one of these looks at every MPS daemon of the host
@@ -42,6 +42,12 @@ def test_killed_and_started_again(shop: Shop, policy: str, seed: int) -> None:
 def test_everything_goes_wrong(shop: Shop, seed: int) -> None:
     """`python -m tests.live.chaos 0 100` lives through more of this."""
     live_through(shop, seed)
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_devices_that_misbehave(shop: Shop, seed: int) -> None:
+    """What more seeds do: `python -m tests.live.chaos --gpus FIRST LAST`."""
+    live_through_gpus(shop, seed)
 
 
 def test_jobs_go_on_and_end_while_nobody_watches(shop: Shop) -> None:

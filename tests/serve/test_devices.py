@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpuloom.gpus.catalogue import find
-from gpuloom.gpus.host.mps import running
+from gpuloom.gpus.host.mps.daemon import running
 from gpuloom.gpus.layouts import parse
 from gpuloom.serve.state import read_events
 from gpuloom.serve.triton.environment import Triton

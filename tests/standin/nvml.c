@@ -270,22 +270,18 @@ API code nvmlDeviceGetName(handle device, char *text, unsigned size) {
     return leave(&call, put_text(text, size, name));
 }
 
-int runs_on(const struct process *process, const struct seen *seen) {
-    int there = !seen->ci || (process->gi == (int)seen->gi->id && process->ci == (int)seen->ci->id);
-    return process->gpu == (int)seen->number && there && process_lives(process);
-}
-
 /* Processes on this device; on a GPU in MIG mode, those of all its instances. */
 static code list_processes(struct call *call, const struct seen *seen, unsigned *count, struct process_info *found) {
     unsigned number = 0;
     if (!count) return INVALID_ARGUMENT;
     for (unsigned p = 0; p < MAX_PROCESSES; p++) {
         const struct process *process = &call->world.processes[p];
-        if (!runs_on(process, seen)) continue;
+        if (process->gpu != (int)seen->number || !process_lives(process)) continue;
+        if (seen->ci && (process->gi != (int)seen->gi->id || process->ci != (int)seen->ci->id)) continue;
         if (found && number < *count) {
             memset(&found[number], 0, sizeof found[number]);
             found[number] = (struct process_info){.pid = (unsigned)process->pid,
-                                                  .used = PROCESS_BYTES,
+                                                  .used = 1 << 20,
                                                   .gi = (unsigned)process->gi,
                                                   .ci = (unsigned)process->ci};
         }

@@ -144,8 +144,6 @@ struct compute *compute_with(struct instance *gi, unsigned id);
 code see(struct call *call, handle from, unsigned kinds, struct seen *seen);
 /* The last user of the library has gone, and with him what he waited for. */
 void forget_event_sets(void);
-/* Whether this process is listed as running there: on this MIG device, or anywhere on this GPU. */
-int runs_on(const struct process *process, const struct seen *seen);
 code put_text(char *to, unsigned size, const char *text);
 const char *driver_version(void);
 /* Whether the driver says what this GPU can be cut into, as it is now. */
@@ -158,7 +156,6 @@ int privileged(void);
 int in_use(const struct call *call, unsigned gpu, int gi, int ci);
 
 enum { ANY_DEVICE = 1 << DEVICE | 1 << MIG_DEVICE };
-enum { PROCESS_BYTES = 1 << 20 }; /* that each process is said to use */
 
 /* ENTER, the handle, and the caller's right to ask, in one. */
 #define SEE(call, seen, from, kinds)             \

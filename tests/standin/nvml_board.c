@@ -93,17 +93,16 @@ API code nvmlDeviceGetCudaComputeCapability(handle device, int *major, int *mino
 
 /* --- memory ---------------------------------------------------------------------------------------------------- */
 
-static struct memory memory_of(const struct call *call, const struct seen *seen) {
+/* How much of it is in use the world does not know. */
+static struct memory memory_of(const struct seen *seen) {
     unsigned long long total = (unsigned long long)(seen->ci ? seen->profile->mem_mib : seen->model->mem_mib) << 20;
-    unsigned long long used = 0;
-    for (unsigned p = 0; p < MAX_PROCESSES; p++) used += runs_on(&call->world.processes[p], seen) ? PROCESS_BYTES : 0;
-    return (struct memory){total, total - used, used};
+    return (struct memory){.total = total, .free = total};
 }
 
 API code nvmlDeviceGetMemoryInfo(handle device, struct memory *memory) {
     SEE(call, seen, device, ANY_DEVICE);
     NEED(call, memory, INVALID_ARGUMENT);
-    *memory = memory_of(&call, &seen);
+    *memory = memory_of(&seen);
     return leave(&call, OK);
 }
 
@@ -111,7 +110,7 @@ API code nvmlDeviceGetMemoryInfo_v2(handle device, struct memory2 *memory) {
     SEE(call, seen, device, ANY_DEVICE);
     NEED(call, memory, INVALID_ARGUMENT);
     NEED(call, memory->version == (2u << 24 | sizeof *memory), VERSION_MISMATCH);
-    struct memory plain = memory_of(&call, &seen);
+    struct memory plain = memory_of(&seen);
     *memory = (struct memory2){memory->version, plain.total, 0, plain.free, plain.used};
     return leave(&call, OK);
 }

@@ -106,7 +106,7 @@ static int reset(struct world *world, unsigned g, const char *number) {
     for (unsigned p = 0; p < MAX_PROCESSES; p++)
         if (process_lives(&world->processes[p]) && world->processes[p].gpu == (int)g)
             return fail("in use: GPU", number);
-    if (other_client()) return fail("held by another client of the driver: GPU", number);
+    if (other_client()) return fail("another client of the driver holds GPU", number);
     handles_die(g);
     clear(world, g);
     world->gpus[g].mig = world->gpus[g].mig_pending;

@@ -31,9 +31,7 @@ from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Rescale
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.engine.memory import recall
 from gpuloom.engine.seen import SeenInRun
-from gpuloom.live.blame import Blame, Blamed, Then
 from gpuloom.live.clock import Clock
-from gpuloom.live.cutting import Cutting
 from gpuloom.live.devices import Devices
 from gpuloom.live.elastic.reports import Reports
 from gpuloom.live.elastic.resizing import Resizing
@@ -43,9 +41,11 @@ from gpuloom.live.launch import Launcher, Left, kill, left_of
 from gpuloom.live.launching import Launching
 from gpuloom.live.probes.measure import Predict, by_share
 from gpuloom.live.probes.running import Probing
-from gpuloom.live.restoring import Restoring
 from gpuloom.live.store import Exit, Progress, Store
 from gpuloom.live.timing import Timing
+from gpuloom.live.trouble.blame import Blame, Blamed, Then
+from gpuloom.live.trouble.cutting import Cutting
+from gpuloom.live.trouble.restoring import Restoring
 from gpuloom.work.model import NO_HINTS, Hints, Job, Kind
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.host.cgroups import NO_LIMITS, Group, Limits
 from gpuloom.gpus.host.cutter import Cutter
-from gpuloom.gpus.host.mps import Daemon, MpsError, daemon_for, no_daemon, why_unusable
-from gpuloom.gpus.host.mps_watch import MpsWatch
+from gpuloom.gpus.host.mps.daemon import Daemon, MpsError, daemon_for, no_daemon, why_unusable
+from gpuloom.gpus.host.mps.watch import MpsWatch
 from gpuloom.live.devices import DeviceError, Devices, Place, Worker, batch_of
 from gpuloom.live.users import Account, why_not_shared
 

@@ -12,8 +12,8 @@ from enum import Enum, auto
 from gpuloom.gpus.grant import Grants
 from gpuloom.gpus.host.homes import is_home
 from gpuloom.gpus.host.processes import ProcessId
-from gpuloom.live.blame import Blamed
 from gpuloom.live.store import Exit, Launch, Progress
+from gpuloom.live.trouble.blame import Blamed
 
 
 @dataclass(slots=True)

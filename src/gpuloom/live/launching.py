@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from gpuloom.contract.view import JobView, Phase
 from gpuloom.gpus.grant import Device, Grants
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
-from gpuloom.live.blame import Blamed, Then
 from gpuloom.live.devices import DeviceError, lives_beside
 from gpuloom.live.jobs import LiveJob
 from gpuloom.live.keeper import NO_ROOM
 from gpuloom.live.launch import Left, left_of, limits_of
 from gpuloom.live.store import Launch
+from gpuloom.live.trouble.blame import Blamed, Then
 
 if TYPE_CHECKING:
     from gpuloom.live.body import LocalBody

@@ -11,7 +11,7 @@ from typing import Any
 from gpuloom.errors import InputError
 from gpuloom.gpus.grant import Device, Grant
 from gpuloom.gpus.host.mig_read import look
-from gpuloom.gpus.host.mps import Daemon, MpsError, daemon_for, no_daemon
+from gpuloom.gpus.host.mps.daemon import Daemon, MpsError, daemon_for, no_daemon
 from gpuloom.gpus.host.nvml import opened
 from gpuloom.serve.seats import DeviceError, Kind, Seat
 

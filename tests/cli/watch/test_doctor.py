@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuloom.gpus.host import doctor
-from gpuloom.gpus.host.mps import Daemon, daemon_for
+from gpuloom.gpus.host.mps.daemon import Daemon, daemon_for
 from tests.standin.dcgm import host_engine
 from tests.standin.hardware import Hardware
 

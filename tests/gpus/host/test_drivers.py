@@ -5,11 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gpuloom.gpus.catalogue import MODELS
 from gpuloom.gpus.layouts import maximal, parse
-from gpuloom.gpus.model import GpuModel
 from tests.standin.hardware import Hardware
 
 OLD = "535.183.01"
@@ -36,27 +33,27 @@ def answer(hardware: Hardware, *words: str, **environment: str) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("model", WITH_MIG, ids=lambda model: model.name)
-def test_an_old_driver_cuts_what_a_new_one_cuts(hardware: Hardware, model: GpuModel) -> None:
+def test_an_old_driver_cuts_what_a_new_one_cuts(hardware: Hardware) -> None:
     """Before NVML 12.4 profiles and placements are told only while MIG is on; the catalogue has them meanwhile."""
     old = {"GPULOOM_STANDIN_DRIVER": OLD}
-    hardware.install(f"{model.name}+resets")
-    target = maximal(model)[len(maximal(model)) // 2]
-    words = ("layout", "apply", "--gpu", "0", "--to", ",".join(map(str, target)))
-    plan = answer(hardware, *words, "--dry-run", **old)
-    cut = answer(hardware, *words, **old)
-    assert (cut["reached"], cut["steps"], cut["model"]) == (True, plan["steps"], model.name)
-    assert hardware.layout() == target
-    (gpu,) = answer(hardware, "gpus", "--host", **old)
-    assert (gpu["model"], gpu["instances"]) == (model.name, list(map(str, target)))
-    assert hardware.gpuloom("layout", "apply", "--gpu", "0", "--as-found", **old).returncode == 0
-    assert (hardware.show()["mig"], hardware.layout()) == (False, ())
+    hardware.install(*(f"{model.name}+resets" for model in WITH_MIG))
     told = {
         row["check"]: row["detail"]
         for row in json.loads(hardware.gpuloom("doctor", "-o", "json", **old).stdout)["checks"]
     }
-    assert told["driver"] == f"NVIDIA {OLD}, 1 GPU"
-    assert "MIG off; can be cut" in told["GPU 0"] or os.geteuid() != 0
+    assert told["driver"] == f"NVIDIA {OLD}, {len(WITH_MIG)} GPUs"
+    targets = [maximal(model)[len(maximal(model)) // 2] for model in WITH_MIG]
+    for gpu, (model, target) in enumerate(zip(WITH_MIG, targets, strict=True)):
+        assert "MIG off; can be cut" in told[f"GPU {gpu}"] or os.geteuid() != 0
+        words = ("layout", "apply", "--gpu", str(gpu), "--to", ",".join(map(str, target)))
+        cut = answer(hardware, *words, **old)
+        assert (cut["reached"], cut["model"], len(cut["steps"])) == (True, model.name, len(target))
+        assert hardware.layout(gpu) == target
+    rows = answer(hardware, "gpus", "--host", **old)
+    assert [row["model"] for row in rows] == [model.name for model in WITH_MIG]
+    assert [row["instances"] for row in rows] == [list(map(str, target)) for target in targets]
+    assert hardware.gpuloom("layout", "apply", "--gpu", "0", "--as-found", **old).returncode == 0
+    assert (hardware.show()["mig"], hardware.layout()) == (False, ())
 
 
 def test_placements_alone_may_be_hidden(hardware: Hardware) -> None:

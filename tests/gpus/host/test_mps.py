@@ -10,8 +10,8 @@ import pytest
 
 from gpuloom.gpus.catalogue import MODELS
 from gpuloom.gpus.grant import MOST_SHARERS
-from gpuloom.gpus.host import mps
-from gpuloom.gpus.host.mps import Daemon, Limits, MpsError, NotRunningError, daemon_for
+from gpuloom.gpus.host.mps import daemon as mps
+from gpuloom.gpus.host.mps.daemon import Daemon, Limits, MpsError, NotRunningError, daemon_for
 from gpuloom.gpus.layouts import parse
 from tests.standin.hardware import Hardware, Worker, connect
 

@@ -16,7 +16,7 @@ from gpuloom.gpus.host.cgroups import NoCgroups
 from gpuloom.gpus.host.cutter import Cutter
 from gpuloom.gpus.host.dcgm.engine import NoEngine, find_engine
 from gpuloom.gpus.host.homes import find_home, leave_home
-from gpuloom.gpus.host.mps import available, running
+from gpuloom.gpus.host.mps.daemon import available, running
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.nvml import Host, HostGpu, NoDriver, ask, discover, opened
 from gpuloom.gpus.host.ownership import state_dir

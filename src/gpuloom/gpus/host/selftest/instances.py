@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuloom.gpus.host.driver import Part
 from gpuloom.gpus.host.mig_read import compute_instances, compute_profiles
-from gpuloom.gpus.host.mps import daemon_for
+from gpuloom.gpus.host.mps.daemon import daemon_for
 from gpuloom.gpus.host.nvml import Code
 from gpuloom.gpus.host.ownership import Refused, state_dir
 from gpuloom.gpus.host.selftest.clients import Client, client

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from inspect import isroutine
 from typing import Any
 
-from gpuloom.gpus.host.mps import Daemon, MpsError
+from gpuloom.gpus.host.mps.daemon import Daemon, MpsError
 from gpuloom.gpus.host.selftest.privacy import Pseudonyms
 
 WHERE = frozenset({"busId", "busIdLegacy", "domain", "bus", "device"})

@@ -4,7 +4,7 @@ import os
 from contextlib import ExitStack
 from typing import Any
 
-from gpuloom.gpus.host.mps import Limits, MpsError, available, daemon_for, why_unusable
+from gpuloom.gpus.host.mps.daemon import Limits, MpsError, available, daemon_for, why_unusable
 from gpuloom.gpus.host.ownership import state_dir
 from gpuloom.gpus.host.selftest.clients import Client, NoCuda, client
 from gpuloom.gpus.host.selftest.instances import destroy_when_free

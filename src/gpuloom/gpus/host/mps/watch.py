@@ -7,7 +7,7 @@ question that is not answered in time is the answer.
 import subprocess
 import time
 
-from gpuloom.gpus.host.mps import Daemon
+from gpuloom.gpus.host.mps.daemon import Daemon
 
 
 class MpsWatch:

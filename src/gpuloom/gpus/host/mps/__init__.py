@@ -1,0 +1,1 @@
+"""MPS: one daemon for each device that is shared by percentages, and whether it still answers."""
