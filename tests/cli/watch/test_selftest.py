@@ -51,6 +51,13 @@ class Bench:
             out, said = process.communicate(timeout=3 * PATIENCE_S)
             return process.returncode, out, said
 
+    def python(self, script: str) -> str:
+        environment = self.hardware.environment | self.with_cuda
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
     def test(self, file: Path, **environment: str) -> tuple[int, Told]:
         code, out, said = self.run("--gpu", "0", "--yes", "--write", str(file), "-o", "json", cwd=None, **environment)
         assert json.loads(out)["transcript"] == str(file), said
@@ -106,12 +113,20 @@ def test_a_transcript_becomes_a_gpu_that_gives_the_same_transcript(
     assert bench.hardware.gpuloom("doctor").returncode == 0
 
 
-@pytest.mark.parametrize("board", ["A30-24GB+resets", "H100-SXM-80GB", "unknown-mig"])
-def test_so_do_others(bench: Bench, board: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("board", "driver", "differ"),
+    [
+        ("A30-24GB+resets", {"GPULOOM_STANDIN_LINGER_S": "0.7"}, set()),
+        ("H100-SXM-80GB", {}, set()),
+        ("unknown-mig", {"GPULOOM_STANDIN_DRIVER": "535.183.01"}, {"versions", "profiles, MIG off"}),
+    ],
+)
+def test_so_do_others(bench: Bench, board: str, driver: dict[str, str], differ: set[str], tmp_path: Path) -> None:
     bench.hardware.install(board)
-    code, told = bench.test(tmp_path / "first.json")
-    wrong = {part: result for part, result in results(told).items() if result != "ok"}
-    assert (code, wrong) == (0, {"versions": "differs"} if board == "unknown-mig" else {})
+    code, told = bench.test(tmp_path / "first.json", **driver)
+    assert (code, {part for part, result in results(told).items() if result != "ok"}) == (0, differ)
+    in_use_s = told.facts("process on an instance")["in_use_s"]
+    assert in_use_s >= float(driver.get("GPULOOM_STANDIN_LINGER_S", "0"))
     bench.hardware.replay(tmp_path / "first.json")
     assert differences(told, bench.test(tmp_path / "second.json")[1]) == []
 
@@ -228,10 +243,15 @@ def test_it_ends_in_time_and_restores(bench: Bench) -> None:
         "told = SelfTest(0).run(lambda _: None, lambda _: None, limit_s=0)\n"
         "print(told.stopped, told.failed, [str(part.verdict) for part in told.parts])"
     )
-    environment = bench.hardware.environment | bench.with_cuda
-    told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout == f"stopped: not done within 0 s True {['not here'] * 9 + ['ok']}\n"
+    told = bench.python(script)
+    assert told == f"stopped: not done within 0 s True {['not here'] * 9 + ['ok']}\n"
     assert list((bench.hardware.folder / "state").glob("*.json")) == []
+
+
+def test_it_is_for_root(bench: Bench) -> None:
+    bench.hardware.install("A100-40GB+resets")
+    script = "from gpuloom.gpus.host.selftest.run import SelfTest\nprint(SelfTest(0, uid=1000).look()[2])"
+    assert bench.python(script) == "the self-test switches MIG mode and cuts, which needs root\n"
 
 
 def test_an_error_half_way_is_told_and_the_gpu_restored(bench: Bench, tmp_path: Path) -> None:
