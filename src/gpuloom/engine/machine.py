@@ -7,7 +7,7 @@ Level-triggered: after every event the jobs and GPUs that it touched are looked 
 towards the plan is instructed. A failure in the middle leaves a difference, and closing differences is all this does.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import ceil
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from gpuloom.contract.plan import Plan
 from gpuloom.contract.policy import Policy
-from gpuloom.contract.view import USUAL_COSTS, GpuView, JobView, MoveCosts, Phase, View
+from gpuloom.contract.view import USUAL_COSTS, JobView, MoveCosts, Phase, View
 from gpuloom.engine.events import (
     CutFailed,
     Event,
@@ -41,15 +41,15 @@ from gpuloom.engine.events import (
     Tick,
 )
 from gpuloom.engine.feasible import why_infeasible
-from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, Stop, WakeAt
-from gpuloom.engine.rescale import can_stay, is_at_work, is_free, is_in_the_way, rescale
+from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Start, WakeAt
+from gpuloom.engine.outages import freeze, lose, stop
+from gpuloom.engine.rescale import is_free, is_in_the_way, rescale
 from gpuloom.engine.state import State
 from gpuloom.engine.transitions import ENDED, TRANSITIONS, JobEvent
 from gpuloom.errors import InputError
 from gpuloom.gpus.cluster import Cluster, as_gpu
 from gpuloom.gpus.steps import plan_steps
 from gpuloom.perf.slices.memory import fingerprint
-from gpuloom.work.model import Kind
 
 
 class IllegalEvent(Exception):  # noqa: N818  (it is the event that is wrong)
@@ -232,7 +232,7 @@ class Engine:
         if isinstance(event, JobCancelled) and after is Phase.STOPPING:
             state.cancelled.add(job.id)
             state.plan_grants(job.id, ())
-            return self._stop(state.jobs[job.id], save=False)
+            return stop(state, state.jobs[job.id], save=False)
         if isinstance(event, JobRescaled | RescaleFailed):
             return self._rescaled(job, failed=isinstance(event, RescaleFailed))
         freed = [grant.gpu for grant in job.held]
@@ -263,7 +263,7 @@ class Engine:
             raise IllegalEvent(f"an answer of job {job.id}, which was not told to rescale")
         change = state.rescaling[job.id]
         if failed or job.phase is Phase.STOPPING:
-            return self._stop(job, save=True)
+            return stop(state, job, save=True)
         state.release(job)
         state.occupy(job, change.after)
         state.put(job._replace(held=change.after, rescales=job.rescales + 1))
@@ -293,17 +293,17 @@ class Engine:
                     state.idle.add(state.cluster.node_of[event.gpu], event.gpu)
             return []
         if isinstance(event, GpuLost):
-            return self._lose(event.gpu) if not gpu.lost or event.gpu in state.frozen else []
+            return lose(state, event.gpu) if not gpu.lost or event.gpu in state.frozen else []
         if gpu.lost:  # the answer to a cut that was under way then
             if event.gpu in state.frozen and isinstance(event, GpuCut | CutFailed):
                 state.gpus[event.gpu] = gpu._replace(layout=event.layout, actual=event.layout, cutting=False)
             return []
         if isinstance(event, GpuClosed):
-            return self._freeze(event.gpu)
+            return freeze(state, event.gpu)
         failed = gpu.failed_cuts + 1 if isinstance(event, CutFailed) else 0
         state.gpus[event.gpu] = gpu._replace(actual=event.layout, cutting=False, failed_cuts=failed)
         if failed >= self.max_failed_cuts:
-            return self._freeze(event.gpu) if self.freezes else self._lose(event.gpu)
+            return freeze(state, event.gpu) if self.freezes else lose(state, event.gpu)
         return self._close_gaps([event.gpu])
 
     def _joined(self, event: GpuJoined) -> list[Instruction]:
@@ -322,7 +322,7 @@ class Engine:
             raise IllegalEvent(f"GpuLeft for GPU {event.gpu}, which is not here")
         state.left.add(event.gpu)
         gone = state.gpus[event.gpu].lost and event.gpu not in state.frozen
-        return [] if gone else self._lose(event.gpu)
+        return [] if gone else lose(state, event.gpu)
 
     def _probed(self, event: GpuProbed) -> list[Instruction]:
         state = self.state
@@ -333,50 +333,6 @@ class Engine:
             if job_id in state.jobs:  # it may have ended while it was measured
                 state.put(state.jobs[job_id]._replace(estimates=estimates))
         return self._probe(event.gpu)
-
-    def _lose(self, gpu: int) -> list[Instruction]:
-        """Take the GPU out of service: who is on it has to leave without saving, who was to come is unplaced."""
-        out, was_idle = self._unplace(gpu), not self.state.gpus[gpu].lost
-        self.state.frozen.discard(gpu)
-        self.state.gpus[gpu] = GpuView(gpu, lost=True)
-        if was_idle:
-            self.state.idle.remove(self.state.cluster.node_of[gpu], gpu)
-        return out
-
-    def _freeze(self, gpu: int) -> list[Instruction]:
-        """It stays as it is until it is restored: who works there goes on, and plans do without the rest of it.
-
-        Elastic jobs leave it, and save: they are resized all the time, and what they have is not to be planned with.
-        """
-        state = self.state
-        tenants = [state.jobs[job_id] for job_id in state.gpus[gpu].tenants]
-        stay = {job.id for job in tenants if is_at_work(job) and job.job.kind is not Kind.ELASTIC}
-        out = self._unplace(gpu, stay, save=True)
-        view = state.gpus[gpu]
-        state.gpus[gpu] = view._replace(layout=view.actual, lost=True, probe_wanted=False)
-        state.frozen.add(gpu)
-        if not view.tenants:
-            state.idle.remove(state.cluster.node_of[gpu], gpu)
-        return out
-
-    def _unplace(self, gpu: int, stay: Container[str] = (), *, save: bool = False) -> list[Instruction]:
-        """Nobody is planned on this GPU any more, but for those who stay. Who is on it has to leave."""
-        state, out = self.state, list[Instruction]()
-        there = {job_id for device, jobs in state.held.items() if device[0] == gpu for job_id in jobs}
-        for job_id in sorted(there | set(state.gpus[gpu].tenants), key=state.order.__getitem__):
-            if job_id in stay:
-                continue
-            job = state.jobs[job_id]
-            rest = tuple([grant for grant in job.grants if grant.gpu != gpu])
-            stays = can_stay(state, job, gpu, rest)
-            if len(rest) < len(job.grants):
-                state.plan_grants(job_id, rest if stays else ())
-            job = state.jobs[job_id]
-            if stays and job.phase is Phase.RUNNING:
-                out += rescale(state, job)
-            elif not stays and job.phase is not Phase.WAITING:
-                out += self._stop(job, save=save or job_id not in there)
-        return out
 
     # ---- asking the policy -------------------------------------------------------------------------------------
 
@@ -421,7 +377,7 @@ class Engine:
             touched.update((grant.gpu, None) for grant in (*job.grants, *grants))
             stays = bool(grants) and job.job.in_place
             if job.phase in (Phase.STARTING, Phase.RUNNING) and job.held != grants and not stays:
-                out += self._stop(state.jobs[job_id], save=True)
+                out += stop(state, state.jobs[job_id], save=True)
         return out + self._close_gaps([*touched, *plan.probes])
 
     def _wake(self) -> list[Instruction]:
@@ -457,7 +413,7 @@ class Engine:
                 stuck += [] if told else [job]
                 out += told
         # Only now is it known who of them is about to leave what another is to get.
-        out += [stop for job in stuck if is_in_the_way(state, job) for stop in self._stop(job, save=True)]
+        out += [told for job in stuck if is_in_the_way(state, job) for told in stop(state, job, save=True)]
         for index in touched:
             if state.gpus[index].probe_wanted:
                 out += self._probe(index)
@@ -489,12 +445,6 @@ class Engine:
             return []
         self.state.gpus[index] = gpu._replace(probe_wanted=False, probing=bool(tenants))
         return [Probe(index, gpu.tenants)] if tenants else []
-
-    def _stop(self, job: JobView, *, save: bool) -> list[Instruction]:
-        if job.phase is Phase.STOPPING:
-            return []
-        self.state.enter(job, Phase.STOPPING)
-        return [Stop(job.id, save)]
 
 
 _HANDLERS: dict[type[Event], Callable[[Engine, Any], list[Instruction]]] = {
