@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,6 +67,15 @@ class Bench:
 
 def results(told: Told) -> dict[str, str]:
     return {part.part: part.verdict for part in told.parts}
+
+
+@pytest.fixture(scope="module")
+def hardware(standin_tools: Path) -> Iterator[Hardware]:
+    """With a short path, because of the sockets of MPS."""
+    with tempfile.TemporaryDirectory(prefix="loom") as folder:
+        hardware = Hardware(standin_tools, Path(folder))
+        yield hardware
+        hardware.close()
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ MIG = "MIG-8a2b3c4d-1111-2222-3333-0123456789ab"
         ("/var/lib/gpuloom/mps/gpu-12ab/pipe is 3 bytes too long", "(a path) is 3 bytes too long"),
         ("ask atlas.lab or atlas: ada has it, /home/ada/x.", "ask (a name) or (a name): (a name) has it, (a path)"),
         ("stop dcgm-exporter (process 9), then run it", "stop process pid-1, then run it"),
+        ("NVIDIA's mig-parted is running (process 77)", "NVIDIA's mig-parted is running (process pid-1)"),
         ("sms/memory of 1/0, adapter", "sms/memory of 1/0, adapter"),
     ],
 )

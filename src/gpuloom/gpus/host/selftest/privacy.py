@@ -12,8 +12,8 @@ UUID = re.compile(r"\b(MIG-GPU|MIG|GPU)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-
 PATH = re.compile(r"(?<![\w./<])/(?:[^\s/:;,'\"()]+/)*[^\s/:;,'\"()]+/?")
 PROCESS = re.compile(r"\bprocess (\d+)(?: \(.{1,15}\))?")
 """As `driver.Process` writes one; the kernel keeps 15 characters of a program's name."""
-HOLDER = re.compile(r"\S+ \(process (\d+)\)")
-"""As `around.holders` writes one."""
+HOLDER = re.compile(r"(?!running )\b\S+ \(process (\d+)\)")
+"""As `around.holders` writes one; that a manager is running, which is known by its name, may be told."""
 EVERYBODY = frozenset({"root", "localhost", "nobody", "user", "host"})
 """Names that tell nothing, and that our own sentences use."""
 
