@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+# An editable install knows the modules by name: where there are others, it is made anew.
+STAMP := $(VENV)/.installed-$(shell find src -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
 
 .PHONY: intel-opencl clients demo test lint types bench docs-check clean help
 help:
