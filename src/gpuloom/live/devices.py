@@ -18,6 +18,7 @@ from gpuloom.gpus.host.cutter import AGAIN_S, PATIENCE_S, CutOutcome, Cutter
 from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.health import Health, what_is_new
 from gpuloom.gpus.host.noise import Noise
+from gpuloom.gpus.host.nvml import Code
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.model import Instance, Layout
 from gpuloom.live.users import Account
@@ -59,6 +60,15 @@ class CutAnswer:
     """Why it is not the target, if so."""
     in_use: bool = False
     """It may be the target in a moment: the driver says that it is in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a device is to blame for what happened on it."""
+
+    why: str
+    is_gone: bool = False
+    """Nobody can be at work there any more; else those who are may go on."""
 
 
 class Worker(TypedDict):
@@ -129,13 +139,14 @@ class Devices(ABC):
         with suppress(StepFailed):
             self._health[gpu] = self.cutter.driver.health(self.hosts[gpu])
 
-    def trouble(self, gpu: int) -> str | None:
-        """Why the device is to blame for what happened on it, as far as it says; None if it says nothing."""
+    def trouble(self, gpu: int) -> Trouble | None:
+        """What the device says against itself since it was accepted; None if nothing."""
         try:
             now = insist(partial(self.cutter.driver.health, self.hosts[gpu]))
         except StepFailed as reason:
-            return str(reason)
-        return what_is_new(self._health.get(gpu, Health()), now)
+            return Trouble(str(reason), is_gone=reason.code == Code.GPU_IS_LOST)
+        why = what_is_new(self._health.get(gpu, Health()), now)
+        return None if why is None else Trouble(why)
 
     def clear(self, gpu: int, to_cut: bool = False) -> str | None:
         """Make a device uncut; why it cannot be, if so. Its MIG mode stays until somebody needs it changed.

@@ -11,6 +11,7 @@ from pathlib import Path
 from gpuloom.contract.policy import Policy
 from gpuloom.engine.events import (
     CutFailed,
+    GpuClosed,
     GpuLeft,
     GpuLost,
     JobArrived,
@@ -167,7 +168,7 @@ def outcomes_of(store: Store, jobs: Sequence[Job]) -> tuple[Outcome, ...]:
                 found[entry.job_id] = Outcome(entry.job_id, state, ended_s, entry.cause)
             case JobCancelled():
                 found[entry.job_id] = Outcome(entry.job_id, "given up", entry.at_s, entry.cause)
-            case CutFailed() | GpuLost() | GpuLeft():
+            case CutFailed() | GpuLost() | GpuClosed() | GpuLeft():
                 trouble = f"GPU {entry.gpu}: {entry.cause}"
     # Who waits for no reason of its own waits for a GPU.
     return tuple(

@@ -45,7 +45,7 @@ def test_what_counts_against_a_gpu_that_was_well(now: Health, why: str | None) -
 
 
 def test_what_it_came_with_does_not_count() -> None:
-    before = Health(ecc_errors=3, pages_pending=True, remap_failed=True, xids=(79, 48))
+    before = Health(ecc_errors=3, pages_pending=True, remap_failed=True, recovery=1, xids=(79, 48))
     assert what_is_new(before, before) is None
     assert what_is_new(before, replace(before, ecc_errors=5)) == "2 memory errors could not be corrected"
     assert what_is_new(before, replace(before, xids=(79, 48, 92))) == "the driver reported Xid 92"

@@ -62,7 +62,7 @@ def read_health(nvml: Any, handle: Any, kernel_log: Callable[[], str] = lambda: 
 
 def what_is_new(before: Health, now: Health) -> str | None:
     """The first reason to blame the GPU for what happened in between; None if there is none."""
-    if now.recovery is not None and now.recovery in _RECOVERIES:
+    if now.recovery is not None and now.recovery in _RECOVERIES and now.recovery != before.recovery:
         return f"the driver says that {_RECOVERIES[now.recovery]}"
     new_xids = [xid for xid in now.xids[len(before.xids) :] if xid not in OF_PROGRAMS]
     if new_xids:

@@ -78,9 +78,9 @@ class Blame:
 
     def of_device(self, gpus: Iterable[int]) -> Blamed | None:
         for gpu in sorted(gpus):
-            why = self._devices.trouble(gpu)
-            if why is not None:
-                return Blamed(gpu, why, Then.IS_LOST)
+            trouble = self._devices.trouble(gpu)
+            if trouble is not None:
+                return Blamed(gpu, trouble.why, Then.IS_LOST if trouble.is_gone else Then.IS_CLOSED)
         return None
 
     def of_sharing(self, grants: Grants, why: str | None = None) -> Blamed | None:

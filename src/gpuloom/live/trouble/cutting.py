@@ -15,9 +15,6 @@ from gpuloom.live.devices import CutAnswer
 if TYPE_CHECKING:
     from gpuloom.live.body import LocalBody
 
-SILENCE_S = 5.0
-"""So long a device that does not answer is asked again before it counts as lost."""
-
 
 class Cutting:
     def __init__(self, body: "LocalBody") -> None:
@@ -42,14 +39,20 @@ class Cutting:
         if body.closing or not body.engine.state.gpus[cut.gpu].cutting:
             return  # it was lost meanwhile
         answer, about = body.devices.cut(cut.gpu, cut.target), f"cut {cut.gpu}"
-        patience_s = PATIENCE_S if answer.in_use else SILENCE_S if answer.layout is None else 0.0
-        if time.monotonic() - since_s < patience_s:
+        if self._may_pass(cut.gpu, answer) and time.monotonic() - since_s < PATIENCE_S:
             noun, host = body.devices.noun, body.devices.hosts[cut.gpu]
             body.say(about, f"{noun} {host} cannot be cut yet: {answer.reason or 'it does not answer'}")
             self._later(cut, since_s, AGAIN_S)
             return
         body.said(about)
         body.post(partial(self._tell, cut.gpu, answer))
+
+    def _may_pass(self, gpu: int, answer: CutAnswer) -> bool:
+        """In use; or no answer at all, from a driver that may be busy or loaded anew. One that says "lost" means it."""
+        if answer.layout is None:
+            trouble = self._body.devices.trouble(gpu)
+            return trouble is None or not trouble.is_gone
+        return answer.in_use
 
     def _tell(self, gpu: int, answer: CutAnswer) -> None:
         body = self._body

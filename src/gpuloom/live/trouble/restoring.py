@@ -1,4 +1,7 @@
-"""Devices that are out of service, and how they come back: looked at again after a while, then after a longer one."""
+"""Devices that are out of service, and how they come back: looked at again after a while.
+
+One on which something failed that may fail again is left alone for longer each time.
+"""
 
 from collections import Counter
 from functools import partial
@@ -38,7 +41,8 @@ class Restoring:
         for gpu, view in body.engine.state.gpus.items():
             if view.lost and gpu not in self._planned and gpu not in body.engine.state.left:
                 self._planned.add(gpu)
-                after_s = body.timing.restore_s * 2 ** min(self._times[gpu], MOST_DOUBLED)
+                doubled = min(self._times[gpu], MOST_DOUBLED) if gpu in body.engine.state.frozen else 0
+                after_s = body.timing.restore_s * 2**doubled
                 body.at(body.now_s() + after_s, partial(self.restore, gpu))
 
     def restore(self, gpu: int) -> None:
