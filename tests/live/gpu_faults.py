@@ -43,14 +43,25 @@ def _lost(scene: Scene, runner: Runner) -> None:
 
 def _broken_memory(scene: Scene, runner: Runner) -> None:
     """The driver tells of it, and a job that was hit dies."""
-    gpu = scene.dice.choice(_gpus(scene))
-    pids = scene.shop.hardware.show(int(gpu))["pids"]
-    _ctl(scene, "ecc", gpu, "1")
-    for pid in pids[:1]:
-        with suppress(ProcessLookupError):
-            if b"nvidia-cuda-mps" not in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
+    for _ in range(150):
+        gpu = scene.dice.choice(_gpus(scene))
+        pids = [pid for pid in scene.shop.hardware.show(int(gpu))["pids"] if not _is_mps(pid)]
+        if pids:
+            _ctl(scene, "ecc", gpu, "1")
+            with suppress(ProcessLookupError):
+                os.kill(pids[0], signal.SIGKILL)
                 scene.counts["memory errors"] += runner.poll() is None
+            return
+        if runner.poll() is not None:
+            return
+        time.sleep(0.02)
+
+
+def _is_mps(pid: int) -> bool:
+    try:
+        return b"nvidia-cuda-mps" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return True
 
 
 def _daemon(kind: str, number: int) -> Fault:
