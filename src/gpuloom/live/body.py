@@ -31,6 +31,7 @@ from gpuloom.engine.instructions import Cut, GiveUp, Instruction, Probe, Rescale
 from gpuloom.engine.machine import Decision, Engine
 from gpuloom.engine.memory import recall
 from gpuloom.engine.seen import SeenInRun
+from gpuloom.gpus.grant import Device
 from gpuloom.live.clock import Clock
 from gpuloom.live.devices import Devices
 from gpuloom.live.elastic.reports import Reports
@@ -261,15 +262,22 @@ class LocalBody:
                 self.launching.drop(instruction.job_id)
 
     def let_down(self, job_id: str, blamed: Blamed, cause: str | None = None) -> None:
-        """It is not charged; and what is to happen to the device, happens."""
-        view = self.engine.state.jobs.get(job_id)
-        if view is not None and view.phase is not Phase.WAITING and job_id not in self.jobs:
-            noun, host = self.devices.noun, self.devices.hosts[blamed.gpu]
-            self.tell(JobDisplaced(self.now_s(), cause or f"{noun} {host}: {blamed.why}", job_id))
-        if blamed.then is Then.IS_LOST:
-            self.restoring.lost(blamed.gpu, blamed.why)
-        elif blamed.then is Then.IS_CLOSED:
-            self.restoring.closed(blamed.gpu, blamed.why)
+        """Its device is to blame: it is not charged, as long as it gets on. And the device gets what is due to it."""
+        cause = cause or f"{self.devices.noun} {self.devices.hosts[blamed.gpu]}: {blamed.why}"
+        if self.blame.forgives(job_id, blamed):
+            view = self.engine.state.jobs.get(job_id)
+            if view is not None and view.phase is not Phase.WAITING and job_id not in self.jobs:
+                self.tell(JobDisplaced(self.now_s(), cause, job_id))
+        else:
+            self.crashed(job_id, cause)
+        match blamed.then:
+            case Then.IS_LOST:
+                self.restoring.lost(blamed.gpu, blamed.why)
+            case Then.IS_CLOSED:
+                self.restoring.closed(blamed.gpu, blamed.why)
+            case Then.HAS_LESS:
+                self.restoring.closed(blamed.gpu, blamed.why)
+                self.restoring.soon(blamed.gpu)
 
     def _stop(self, stop: Stop) -> None:
         job = self.jobs.get(stop.job_id)
@@ -308,7 +316,7 @@ class LocalBody:
         self._look_for_a_stall(job)
 
     def _has_worked(self, job: LiveJob) -> None:
-        self.blame.worked(job.id, job.grants)
+        self.blame.worked(job.id, job.grants, 0 if job.heard is None else job.heard.step)
         self.restoring.worked(job.grants)
 
     def _kill(self, job: LiveJob) -> None:
@@ -384,6 +392,9 @@ class LocalBody:
         if blamed is not None:
             self.let_down(job.id, blamed, f"{cause}; {blamed.why}")
             return
+        for gpu in self.blame.cleared:
+            self.restoring.soon(gpu)
+        self.blame.cleared.clear()
         match fate:
             case Fate.COMPLETED:
                 self._has_worked(job)
@@ -399,17 +410,26 @@ class LocalBody:
             return job.let_down
         if fate is not Fate.CRASHED or job.oom_kills or job.restarting:
             return None
-        return self.blame.of_failure(job.id, job.grants)
+        blamed = self.blame.of_device({grant.gpu for grant in job.grants})
+        why = next(filter(None, map(self.devices.why_no_share, job.grants)), None) if blamed is None else None
+        if why is not None:
+            return self._share_broke(job.grants[0].device, why)
+        return blamed or self.blame.of_suspicion(job.id, job.grants)
 
     def _look_at_shares(self) -> None:
-        """Who shares a device on which nobody can work any more has to be started again."""
         for device, why in self.devices.broken_shares().items():
-            there = [job for job in self.jobs.values() if any(grant.device == device for grant in job.grants)]
-            for job in there:
-                job.let_down = self.blame.of_sharing(job.grants, why) if job is there[0] else there[0].let_down
+            self._share_broke(device, why)
+
+    def _share_broke(self, device: Device, why: str) -> Blamed:
+        """Whoever shares this device has to be started again: nobody can work there any more."""
+        blamed = self.blame.of_sharing(device[0], why)
+        for job in self.jobs.values():
+            if job.let_down is None and any(grant.device == device for grant in job.grants):
+                job.let_down = blamed
                 self.ask_to_leave(job, save=True)
-            self.say(f"share {device}", f"{self.devices.noun} {self.devices.hosts[device[0]]}: {why}")
-            self.devices.stop_sharing(device, broken=True)
+        self.say(f"share {device}", f"{self.devices.noun} {self.devices.hosts[device[0]]}: {why}")
+        self.devices.stop_sharing(device, broken=True)
+        return blamed
 
     def _is_nobodys_fault(self, job: LiveJob, left: Exit | None) -> bool:
         """The machine was restarted, or there was no room on the disk: the job is launched again, when there is."""

@@ -34,6 +34,10 @@ class DeviceError(Exception):
     """A device cannot be given to a job; the text says why."""
 
 
+class NotThereError(DeviceError):
+    """The device does not have this instance, though it was cut."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a job's processes run."""
@@ -113,15 +117,50 @@ class Devices(ABC):
         self.cutter = cutter
         self.hosts = tuple(hosts)
         """The host's number of each device, by the engine's."""
-        self._uuids: dict[Device, str] = {}
+        self._known: dict[int, str] = {}
+        """The UUID of each, since it was taken."""
         self._health: dict[int, Health] = {}
 
     def take(self) -> Cluster:
         """Make all the devices ours; Refused if one is not to be had."""
         states = [insist(partial(self.cutter.take, host)) for host in self.hosts]
-        for gpu in range(len(self.hosts)):
+        for gpu, state in enumerate(states):
+            self._known[gpu] = state.uuid
             self.accept(gpu)
         return Cluster(tuple(Gpu(index, 0, state.model) for index, state in enumerate(states)))
+
+    def take_again(self, uuids: Sequence[str]) -> list[int]:
+        """Those of a run that goes on, by their UUIDs; the answer is who is not there now, and lost until it is."""
+        missing = []
+        for gpu, uuid in enumerate(uuids):
+            self._known[gpu] = uuid
+            try:
+                host = insist(partial(self.host, gpu))
+            except StepFailed:
+                missing.append(gpu)
+                continue
+            insist(partial(self.cutter.take, host))
+            self.accept(gpu)
+        return missing
+
+    def host(self, gpu: int) -> int:
+        """The number of this very device now: a driver that is loaded anew gives others. StepFailed if it is gone."""
+        driver, known, number = self.cutter.driver, self._known.get(gpu), self.hosts[gpu]
+        if known is None:
+            return number
+        silent: StepFailed | None = None
+        try:
+            if driver.uuid(number) == known:
+                return number
+        except StepFailed as failure:
+            silent = failure
+        for other in range(driver.count()):
+            with suppress(StepFailed):
+                if other != number and driver.uuid(other) == known:
+                    self.hosts = (*self.hosts[:gpu], other, *self.hosts[gpu + 1 :])
+                    self.cutter.forget_models()
+                    return other
+        raise silent or StepFailed(f"{self.noun} {number}, {known}, is not there any more", Code.GPU_IS_LOST)
 
     @property
     def noun(self) -> str:
@@ -132,17 +171,17 @@ class Devices(ABC):
 
     def users(self, gpu: int) -> str | None:
         """Who is on it, in words; None if nobody is."""
-        return ", ".join(map(str, insist(partial(self.cutter.look, self.hosts[gpu])).processes)) or None
+        return ", ".join(map(str, insist(lambda: self.cutter.look(self.host(gpu))).processes)) or None
 
     def accept(self, gpu: int) -> None:
         """As healthy as it is now: only what comes on top of that counts against it."""
         with suppress(StepFailed):
-            self._health[gpu] = self.cutter.driver.health(self.hosts[gpu])
+            self._health[gpu] = self.cutter.driver.health(self.host(gpu))
 
     def trouble(self, gpu: int) -> Trouble | None:
         """What the device says against itself since it was accepted; None if nothing."""
         try:
-            now = insist(partial(self.cutter.driver.health, self.hosts[gpu]))
+            now = insist(lambda: self.cutter.driver.health(self.host(gpu)))
         except StepFailed as reason:
             return Trouble(str(reason), is_gone=reason.code == Code.GPU_IS_LOST)
         why = what_is_new(self._health.get(gpu, Health()), now)
@@ -153,8 +192,8 @@ class Devices(ABC):
 
         `to_cut`: it has to be one that can be cut. Whether that takes a reset the driver tells only when it is tried.
         """
-        host = self.hosts[gpu]
         try:
+            host = self.host(gpu)
             state = self.cutter.look(host)
             early = to_cut and self.switched_early and (state.model.mig or not state.told)
             cut = self.cutter.apply(host, (), keep_mig=state.mig or early, patience_s=0)
@@ -171,7 +210,7 @@ class Devices(ABC):
     def look(self, gpu: int) -> Layout | None:
         """The layout now, half-made instances removed or completed; None if the device does not answer."""
         with suppress(Refused, StepFailed):
-            state = self.cutter.look(self.hosts[gpu])
+            state = self.cutter.look(self.host(gpu))
             if state.occupied == state.layout:
                 return state.layout
             return self._apply(gpu, state.occupied if self.cutter.driver.mends_in_place else state.layout).layout
@@ -181,7 +220,6 @@ class Devices(ABC):
         """For so long it is tried again while the driver says that it is in use; 0 for who has others to look after."""
         for device in [device for device in self.shared() if device[0] == gpu and device[1] not in target]:
             self.stop_sharing(device)
-        self._uuids = {device: uuid for device, uuid in self._uuids.items() if device[0] != gpu}
         try:
             cut = self._apply(gpu, target, patience_s)
         except (Refused, StepFailed) as reason:
@@ -190,41 +228,52 @@ class Devices(ABC):
 
     def _apply(self, gpu: int, target: Layout, patience_s: float = 0.0) -> CutOutcome:
         """An uncut one keeps the MIG mode it has: whoever uses it whole switches it off, and nobody else needs to."""
-        host = self.hosts[gpu]
+        host = self.host(gpu)
         return self.cutter.apply(host, target, keep_mig=self.cutter.look(host).mig, patience_s=patience_s)
 
-    def leave(self) -> list[str]:
-        """Give every device back as it was found; the reasons where that failed."""
+    def leave(self, hurry: Callable[[], bool] = lambda: False) -> list[str]:
+        """Give every device back as it was found; the reasons where that failed. `hurry`: nothing is waited for."""
         for device in self.shared():
             self.stop_sharing(device)
         self.stop_strays(())
-        return [problem for gpu in range(len(self.hosts)) if (problem := self._leave(gpu)) is not None]
+        until_s = time.monotonic() + PATIENCE_S
+        problems = [self._leave(gpu, lambda: hurry() or time.monotonic() >= until_s) for gpu in range(len(self.hosts))]
+        return [problem for problem in problems if problem is not None]
 
-    def _leave(self, gpu: int) -> str | None:
-        """Nobody is there any more who would be kept waiting, and a manager that is at work may be done in a moment."""
-        host, tries, until_s = self.hosts[gpu], 0, time.monotonic() + PATIENCE_S
+    def _leave(self, gpu: int, late: Callable[[], bool]) -> str | None:
+        """Nobody is there any more who would be kept waiting, and whoever else is at work may be done in a moment."""
+        tries = 0
         while True:
-            try:
-                reason = None if self.cutter.found(host) is None else self.cutter.leave(host).reason
-            except (Refused, StepFailed) as refused:
-                reason = str(refused)
+            reason, code = self._try_to_leave(gpu)
             if reason is None:
                 return None
             tries += 1
-            if tries >= TRIES and not (self.cutter.driver.lingers and time.monotonic() < until_s):
-                break
             if tries >= TRIES:
+                if late() or code == Code.GPU_IS_LOST or not self.cutter.driver.lingers:
+                    return f"{self.noun} {self.hosts[gpu]} is not as it was found: {reason}"
+                if tries == TRIES:
+                    self.cutter.notice(
+                        f"{self.noun} {self.hosts[gpu]} cannot be given back yet: {reason}; waiting for it"
+                    )
                 time.sleep(AGAIN_S)
-        return f"{self.noun} {host} is not as it was found: {reason}"
+
+    def _try_to_leave(self, gpu: int) -> tuple[str | None, int | None]:
+        """Why not, if not, and the driver's code for it."""
+        try:
+            host = self.host(gpu)
+            return None if self.cutter.found(host) is None else self.cutter.leave(host, patience_s=0).reason, None
+        except StepFailed as failure:
+            return str(failure), failure.code
+        except Refused as refused:
+            return str(refused), getattr(refused.__cause__, "code", None)
 
     def _uuid(self, grant: Grant) -> str:
-        if grant.device not in self._uuids:
-            self._uuids[grant.device] = self._find(grant.gpu, grant.instance)
-        return self._uuids[grant.device]
+        """Asked for each time: somebody else may have taken away what was there."""
+        return self._find(grant.gpu, grant.instance)
 
     def _find(self, gpu: int, instance: Instance | None) -> str:
-        host = self.hosts[gpu]
         try:
+            host = self.host(gpu)
             state = self.cutter.look(host)
             if instance is None:
                 if state.mig:  # what can be cut cannot be used whole
@@ -233,7 +282,7 @@ class Devices(ABC):
                         raise DeviceError(f"{self.noun} {host} cannot be used whole: {cut.reason}")
                 return state.uuid
             if instance not in state.uuids:
-                raise DeviceError(f"{self.noun} {host} has no {instance}")
+                raise NotThereError(f"{self.noun} {host} has no {instance} any more")
             return state.uuids[instance]
         except (Refused, StepFailed) as reason:
             raise DeviceError(str(reason)) from reason

@@ -27,6 +27,8 @@ class GpuDevices(Devices):
         self.mps_dir, self.watch_s, self.mps_timeout_s = mps_dir, watch_s, mps_timeout_s
         self._daemons: dict[Device, Daemon] = {}
         self._watches: dict[Device, MpsWatch] = {}
+        self._servers: dict[Device, tuple[int, ...]] = {}
+        """Of each daemon, at the last launch there."""
 
     def place(
         self,
@@ -38,7 +40,10 @@ class GpuDevices(Devices):
         uid: int | None = None,
     ) -> Place:
         uuids = [self._uuid(grant) for grant in grants]
-        environment = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} | no_daemon(self.mps_dir)
+        try:
+            environment = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} | no_daemon(self.mps_dir)
+        except OSError as error:
+            raise DeviceError(f"no folder for MPS: {error}") from error
         shared = [grant for grant in grants if grant.share_pct < 100]
         if shared:
             if len(grants) > 1:
@@ -65,11 +70,20 @@ class GpuDevices(Devices):
             except MpsError as error:
                 raise DeviceError(str(error)) from error
             self._daemons[grant.device], self._watches[grant.device] = daemon, MpsWatch(daemon, self.watch_s)
+        with suppress(MpsError):
+            self._servers[grant.device] = daemon.servers(self.mps_timeout_s)
         return daemon
 
     def why_no_share(self, grant: Grant) -> str | None:
+        """A server that has gone since the last launch took its clients along, though the daemon answers."""
         daemon = self._daemons.get(grant.device)
-        return None if daemon is None or grant.share_pct >= 100 else daemon.trouble(self.mps_timeout_s)
+        if daemon is None or grant.share_pct >= 100:
+            return None
+        try:
+            gone = {*self._servers.get(grant.device, ())} - {*daemon.servers(self.mps_timeout_s)}
+        except MpsError as error:
+            return str(error)
+        return f"MPS server {min(gone)} has gone" if gone else daemon.trouble(self.mps_timeout_s)
 
     def broken_shares(self) -> dict[Device, str]:
         found = {device: watch.look() for device, watch in self._watches.items()}
@@ -83,8 +97,11 @@ class GpuDevices(Devices):
                     daemon.terminate_client(pid)
 
     def adopt(self, grant: Grant, group: Group | None, own: Limits) -> None:  # noqa: ARG002
-        """It is a client of this device's daemon."""
+        """It is a client of this device's daemon, unless that hangs, or has gone: then it is a client of nobody."""
         if grant.share_pct < 100:
+            trouble = daemon_for(self._uuid(grant), self.mps_dir).trouble(self.mps_timeout_s)
+            if trouble is not None:
+                raise DeviceError(trouble)
             self._share(grant)
 
     def shared(self) -> list[Device]:
@@ -93,6 +110,7 @@ class GpuDevices(Devices):
     def stop_sharing(self, device: Device, *, broken: bool = False) -> None:
         """A server that stays would hold the device."""
         daemon, watch = self._daemons.pop(device, None), self._watches.pop(device, None)
+        self._servers.pop(device, None)
         if watch is not None:
             watch.close()
         if daemon is not None:

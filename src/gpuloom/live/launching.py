@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gpuloom.contract.view import JobView, Phase
 from gpuloom.gpus.grant import Device, Grants
 from gpuloom.gpus.host.processes import ProcessId, born_ticks
-from gpuloom.live.devices import DeviceError, lives_beside
+from gpuloom.live.devices import DeviceError, NotThereError, lives_beside
 from gpuloom.live.jobs import LiveJob
 from gpuloom.live.keeper import NO_ROOM
 from gpuloom.live.launch import Left, left_of, limits_of
@@ -116,6 +116,8 @@ class Launching:
         """Host and device may be themselves again in a moment. If the device is not, the job has done nothing wrong."""
         body, gpus = self._body, {grant.gpu for grant in pending.grants}
         blamed = body.blame.of_device(gpus) if isinstance(error, DeviceError) else None
+        if blamed is None and isinstance(error, NotThereError):
+            blamed = Blamed(min(gpus), str(error), Then.HAS_LESS)
         lacks_room = isinstance(error, OSError) and error.errno in NO_ROOM
         if lacks_room or (blamed is None and pending.tries < MOST_TRIES and not isinstance(error, ValueError)):
             pending.tries += not lacks_room

@@ -14,6 +14,7 @@ from gpuloom.live.devices import DeviceError, lives_beside
 from gpuloom.live.jobs import LiveJob
 from gpuloom.live.launch import limits_of
 from gpuloom.live.store import Launch
+from gpuloom.live.trouble.blame import Blamed, Then
 
 ACTIVE = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
 
@@ -57,8 +58,11 @@ def _adopt(body: LocalBody, views: dict[str, JobView]) -> None:
                 body.devices.resize(launch.group, limits_of(view.job), view.held)
             continue
         for grant in view.held:
-            with suppress(DeviceError):  # then its daemon is ended as a stray, and the job crashes and comes back
+            try:
                 body.devices.adopt(grant, launch.group, limits_of(view.job))
+            except DeviceError as reason:  # its daemon is ended as a stray, and it has to be started again
+                job.let_down = Blamed(grant.gpu, str(reason), Then.STAYS)
+                body.ask_to_leave(job, save=True)
     known = {job.launch.group.path for job in body.jobs.values() if job.launch.group is not None}
     for group in body.launcher.strays(known, body.devices.homes()):
         group.kill()

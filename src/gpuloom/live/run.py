@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -30,13 +31,14 @@ from gpuloom.gpus.cluster import Cluster, describe
 from gpuloom.gpus.host.cgroups import Home, NoCgroups
 from gpuloom.gpus.host.cpu_driver import CpuDriver
 from gpuloom.gpus.host.cutter import Cutter
+from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.homes import find_home, is_home, key_of, leave_home
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.live.body import LocalBody, Settings
 from gpuloom.live.clock import Clock
 from gpuloom.live.cpus import CpuDevices
-from gpuloom.live.devices import Devices, insist, uuids_of
+from gpuloom.live.devices import Devices, insist
 from gpuloom.live.gpus import GpuDevices
 from gpuloom.live.launch import Launcher, limits_of
 from gpuloom.live.memory.keeping import Keeper, handed_in, kept_by
@@ -128,7 +130,7 @@ def run_jobs(
             _leave_home(store)
             raise
     else:
-        body = _go_on(before, store, devices, _take(devices), settings)
+        body = _go_on(before, store, devices, settings)
     if on_body is not None:
         on_body(body)
     body.run()
@@ -136,7 +138,7 @@ def run_jobs(
     run = store.run()
     if run is None:
         raise InputError(f"{store.folder}: was removed while its jobs ran")
-    left = tuple(devices.leave())
+    left = tuple(devices.leave(lambda: body.interrupts > 2))
     if not body.jobs:
         _leave_home(store)
         _leave_old_homes(store, run.jobs)
@@ -263,11 +265,13 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
     return body
 
 
-def _go_on(run: Run, store: Store, devices: Devices, cluster: Cluster, settings: Settings) -> LocalBody:
+def _go_on(run: Run, store: Store, devices: Devices, settings: Settings) -> LocalBody:
+    for gpu in devices.take_again(run.gpus):
+        settings.notice(f"{devices.noun} {run.gpus[gpu]} does not answer: it is out of service until it does")
     store.open_log()
     lines = store.lines()
     name, seen = str(store.log_path), SeenInRun()
-    found = recover_engine(lines, name, lambda head, on: make_policy(head.policy, on, head.seed), cluster, seen.hear)
+    found = recover_engine(lines, name, lambda head, on: make_policy(head.policy, on, head.seed), None, seen.hear)
     engine = found.engine
     arrived = {entry.job.id for entry in read(lines, name) if isinstance(entry, JobArrived)}
     clock = Clock(run.origin_unix_s, run.pace, not_before_s=engine.state.now_s)
@@ -333,13 +337,21 @@ def _hosts(cutter: Cutter, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
 
 
 def _found_again(cutter: Cutter, run: Run) -> tuple[int, ...]:
-    """Where the run's GPUs are now: numbers may change with a reboot, UUIDs do not."""
-    every = range(insist(cutter.count))
-    numbers = {uuid: host for host, uuid in enumerate(uuids_of(cutter, every))}
+    """Where the run's GPUs are now: numbers may change with a reboot, UUIDs do not.
+
+    One that does not answer gets a number that is nobody's, and is looked for by its UUID again. Not if none does.
+    """
+    numbers: dict[str, int] = {}
+    count = insist(cutter.count)
+    for host in range(count):
+        with suppress(StepFailed):
+            numbers[insist(partial(cutter.driver.uuid, host))] = host
     missing = [uuid for uuid in run.gpus if uuid not in numbers]
-    if missing:
-        raise InputError(f"the run was begun on {', '.join(missing)}, which this host no longer has")
-    return tuple(numbers[uuid] for uuid in run.gpus)
+    if len(missing) == len(run.gpus):
+        which = ", ".join(missing)
+        raise InputError(f"the run was begun on {which}, which this host no longer has, or which does not answer")
+    free = iter([host for host in range(count + len(missing)) if host not in numbers.values()])
+    return tuple(numbers[uuid] if uuid in numbers else next(free) for uuid in run.gpus)
 
 
 def _written(cluster: Cluster) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpuloom.gpus.catalogue import MODELS
+from gpuloom.gpus.host.mps.daemon import daemon_for
 from gpuloom.gpus.layouts import parse
 from tests.standin.hardware import GPULOOM, PATIENCE_S, Hardware
 
@@ -144,3 +145,18 @@ def test_the_examples_in_the_docs(hardware: Hardware) -> None:
     for example in examples:
         command, _, printed = example.partition("\n")
         assert hardware.gpuloom(*command.split()).stdout == printed
+
+
+def test_as_found_ends_the_daemons_that_a_killed_self_test_left(
+    hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PATH", "LD_LIBRARY_PATH", "GPULOOM_STANDIN_STATE"):
+        monkeypatch.setenv(name, hardware.environment[name])
+    hardware.install("A100-40GB+mig")
+    hardware.worker().apply(parse(MODELS["A100-40GB"], "3g.20gb@0"))
+    daemon = daemon_for(hardware.uuids()["3g.20gb@0"], hardware.folder / "state" / "mps")
+    daemon.start(uid=os.getuid())
+    done = apply(hardware, "--gpu", "0", "--as-found")
+    assert done.returncode == 0, done.stderr
+    assert hardware.show()["instances"] == []
+    assert not daemon.alive()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuloom.gpus.host.health import Health, kernel_log, what_is_new, xids_of
+from gpuloom.gpus.host.health import Health, Xid, kernel_log, what_is_new, xids_of
 from tests.standin.hardware import Hardware
 
 WELL = Health(ecc_errors=0, pages_pending=False, remap_failed=False, recovery=0)
@@ -18,10 +18,18 @@ LOG = """\
 """
 
 
+def codes(log: str, bus_id: str) -> list[int]:
+    return [xid.code for xid in xids_of(log, bus_id)]
+
+
+def xids(*codes: int, first: int = 1) -> tuple[Xid, ...]:
+    return tuple(Xid(first + number, code) for number, code in enumerate(codes))
+
+
 def test_xids_are_told_apart_by_the_bus_however_it_is_written() -> None:
-    assert xids_of(LOG, "00000000:3B:00.0") == (79, 48)
-    assert xids_of(LOG, "0000:af:00.0") == (13,)
-    assert xids_of(LOG, "00000001:3B:00.0") == (94,)
+    assert codes(LOG, "00000000:3B:00.0") == [79, 48]
+    assert codes(LOG, "0000:af:00.0") == [13]
+    assert codes(LOG, "00000001:3B:00.0") == [94]
     assert xids_of(LOG, "0000:00:00.0") == xids_of("", "0000:3b:00.0") == xids_of(LOG, "nonsense") == ()
 
 
@@ -35,9 +43,9 @@ def test_xids_are_told_apart_by_the_bus_however_it_is_written() -> None:
         (replace(WELL, remap_failed=True), "rows of its memory could not be remapped"),
         (replace(WELL, recovery=1), "the driver says that it has to be reset"),
         (replace(WELL, recovery=99), None),
-        (replace(WELL, xids=(79,)), "the driver reported Xid 79"),
-        (replace(WELL, xids=(31, 13, 43, 45)), None),
-        (replace(WELL, xids=(31, 48)), "the driver reported Xid 48"),
+        (replace(WELL, xids=xids(79)), "the driver reported Xid 79"),
+        (replace(WELL, xids=xids(31, 13, 43, 45)), None),
+        (replace(WELL, xids=xids(31, 48)), "the driver reported Xid 48"),
     ],
 )
 def test_what_counts_against_a_gpu_that_was_well(now: Health, why: str | None) -> None:
@@ -45,17 +53,24 @@ def test_what_counts_against_a_gpu_that_was_well(now: Health, why: str | None) -
 
 
 def test_what_it_came_with_does_not_count() -> None:
-    before = Health(ecc_errors=3, pages_pending=True, remap_failed=True, recovery=1, xids=(79, 48))
+    before = Health(ecc_errors=3, pages_pending=True, remap_failed=True, recovery=1, xids=xids(79, 48))
     assert what_is_new(before, before) is None
     assert what_is_new(before, replace(before, ecc_errors=5)) == "2 memory errors could not be corrected"
-    assert what_is_new(before, replace(before, xids=(79, 48, 92))) == "the driver reported Xid 92"
+    assert what_is_new(before, replace(before, xids=xids(79, 48, 92))) == "the driver reported Xid 92"
+
+
+def test_a_log_that_has_lost_its_beginning_and_a_driver_that_was_loaded_anew_hide_nothing() -> None:
+    before = replace(WELL, ecc_errors=5, xids=xids(31, 31, 31))
+    assert what_is_new(before, replace(WELL, ecc_errors=5, xids=xids(31, 79, first=3))) == "the driver reported Xid 79"
+    assert what_is_new(before, replace(before, ecc_errors=3)) == "3 memory errors could not be corrected"
+    assert what_is_new(before, replace(before, ecc_errors=0)) is None
 
 
 def test_the_log_of_the_kernel_is_read_where_that_may_be(tmp_path: Path) -> None:
     assert kernel_log(tmp_path) == ""
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "kmsg").write_text(LOG)
-    assert xids_of(kernel_log(tmp_path), "0000:3b:00.0") == (79, 48)
+    assert codes(kernel_log(tmp_path), "0000:3b:00.0") == [79, 48]
 
 
 @pytest.mark.parametrize(

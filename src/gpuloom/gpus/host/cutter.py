@@ -110,6 +110,10 @@ class Cutter:
             self._models[gpu] = state.model
         return state
 
+    def forget_models(self) -> None:
+        """Numbers have changed: what was known of one may be true of another now."""
+        self._models.clear()
+
     def found(self, gpu: int) -> Found | None:
         """How this GPU looked when gpuloom took it; None if it is not ours."""
         return self._claims.found(self.driver.uuid(gpu))

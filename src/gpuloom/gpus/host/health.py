@@ -10,19 +10,28 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuloom.gpus.host.nvml import as_text, ask
 
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 66, 68, 69, 109})
 """Xids that a program can cause: bad addresses, its own channel's errors, and what is cleaned up after it."""
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[^)]*\): ([0-9]+)")
+_BUS = "[0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+"
+_XID = re.compile(rf"(?m)^[0-9]+,([0-9]+),[^;\n]*;.*NVRM: Xid \(PCI:({_BUS})[^)]*\): ([0-9]+)")
 _RECOVERIES: Mapping[int, str] = {
     1: "it has to be reset",
     2: "the machine has to be restarted",
     3: "its links have to be drained",
     4: "it has to be drained and reset",
 }
+
+
+class Xid(NamedTuple):
+    """One critical event."""
+
+    at: int
+    """Its place in the kernel's log, of which old lines may be gone."""
+    code: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +45,8 @@ class Health:
     remap_failed: bool | None = None
     recovery: int | None = None
     """What the driver wants to be done, by NVML's numbers; 0 is nothing. Drivers before R560 do not say."""
-    xids: tuple[int, ...] = ()
-    """Critical events of the hardware that the kernel's log still has, in order."""
+    xids: tuple[Xid, ...] = ()
+    """Critical events that the kernel's log still has, in order."""
 
 
 def read_health(nvml: Any, handle: Any, kernel_log: Callable[[], str] = lambda: "") -> Health:
@@ -64,11 +73,12 @@ def what_is_new(before: Health, now: Health) -> str | None:
     """The first reason to blame the GPU for what happened in between; None if there is none."""
     if now.recovery is not None and now.recovery in _RECOVERIES and now.recovery != before.recovery:
         return f"the driver says that {_RECOVERIES[now.recovery]}"
-    new_xids = [xid for xid in now.xids[len(before.xids) :] if xid not in OF_PROGRAMS]
+    seen = max((xid.at for xid in before.xids), default=-1)
+    new_xids = [xid.code for xid in now.xids if xid.at > seen and xid.code not in OF_PROGRAMS]
     if new_xids:
         return f"the driver reported Xid {new_xids[0]}"
-    if now.ecc_errors is not None and now.ecc_errors > (before.ecc_errors or 0):
-        count = now.ecc_errors - (before.ecc_errors or 0)
+    count = _more(before.ecc_errors or 0, now.ecc_errors or 0)
+    if count:
         return f"{count} memory error{'s' if count > 1 else ''} could not be corrected"
     if now.remap_failed and not before.remap_failed:
         return "rows of its memory could not be remapped"
@@ -77,10 +87,15 @@ def what_is_new(before: Health, now: Health) -> str | None:
     return None
 
 
-def xids_of(log: str, bus_id: str) -> tuple[int, ...]:
-    """Of one GPU, of all lines that the log still has. Buses are written with four or eight digits of the domain."""
+def _more(before: int, now: int) -> int:
+    """Of something that is counted since the driver was loaded: if there are fewer, it was loaded anew."""
+    return now - before if now >= before else now
+
+
+def xids_of(log: str, bus_id: str) -> tuple[Xid, ...]:
+    """Of one GPU, of all records that the log still has. Buses are written with four or eight digits of the domain."""
     wanted = _bus(bus_id.rpartition(".")[0] or bus_id)
-    return tuple(int(xid) for bus, xid in _XID.findall(log) if _bus(bus) == wanted)
+    return tuple(Xid(int(at), int(code)) for at, bus, code in _XID.findall(log) if _bus(bus) == wanted)
 
 
 def _bus(text: str) -> tuple[int, ...]:

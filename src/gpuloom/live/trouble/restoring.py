@@ -57,17 +57,26 @@ class Restoring:
                 self._restored(gpu, "it answers again")
         self.plan()
 
+    def soon(self, gpu: int) -> None:
+        """One that was closed for no reason of its own."""
+        if gpu in self._body.engine.state.frozen:
+            self._times.pop(gpu, None)
+            self._body.post(partial(self.restore, gpu))
+
     def _open_again(self, gpu: int) -> None:
-        """One that was closed, or could not be cut: it still has what it had, unless somebody took that away."""
+        """One that was closed, or could not be cut: with what it has now, if that is enough for who works there."""
         body = self._body
         layout, actual = body.devices.look(gpu), body.engine.state.gpus[gpu].actual
+        here = {grant.instance for job in body.jobs.values() for grant in job.grants if grant.gpu == gpu}
         if layout is None:
-            self.lost(gpu, "it does not answer")
-        elif set(actual) <= set(layout):
+            trouble = body.devices.trouble(gpu)
+            if trouble is not None and trouble.is_gone:
+                self.lost(gpu, trouble.why)
+        elif here - {None} <= {*layout}:
             self._restored(gpu, "it is tried again")
             if layout != actual:
                 body.tell(GpuCut(body.now_s(), "found when it was tried again", gpu, layout))
-        elif not self._is_used(gpu):
+        elif not here:
             self.lost(gpu, "it no longer has what was cut")
 
     def _is_used(self, gpu: int) -> bool:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,6 +268,13 @@ def daemon_for(device: str, folder: Path) -> Daemon:
     # Not the UUID itself: it would take half of what a socket's path may be long.
     digest = hashlib.sha256(device.encode()).hexdigest()[:12]
     return Daemon(device, folder / f"{device[:3].lower()}-{digest}")
+
+
+def end_daemons(devices: Iterable[str], folder: Path) -> None:
+    """Those of these devices, running or not; what does not end says so when the device is needed."""
+    for device in devices:
+        with suppress(MpsError):
+            daemon_for(device, folder).kill()
 
 
 def why_unusable(folder: Path) -> str | None:
