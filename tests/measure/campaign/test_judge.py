@@ -50,6 +50,38 @@ def test_memory_is_told_apart(words: str, code: int | None, killed: bool, outcom
     assert row.step_ms is None
 
 
+SETTINGS = "config: on_out_of_memory=retry # CUDA out of memory handling\n"
+FRAMES = (
+    'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    train(out_of_memory="retry")\n'
+)
+OOM = f"{FRAMES}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome"),
+    [
+        (f"{SETTINGS}epoch 1\n{FRAMES}ValueError: bad label", Outcome.CRASHED),
+        (f"{SETTINGS}epoch 1\nValueError: bad label", Outcome.CRASHED),
+        (f"{SETTINGS}epoch 1\nthe label is bad", Outcome.CRASHED),
+        (f"{OOM}trying half of the batch\n{FRAMES}mylib.BadLabel: 7", Outcome.CRASHED),
+        (f"{SETTINGS}{OOM}", Outcome.OUT_OF_MEMORY),
+        (f"{OOM}wandb: run 7 is over\nwandb: 3 files were synced", Outcome.OUT_OF_MEMORY),
+        ("".join(f"[rank0]: {line}\n" for line in OOM.splitlines()), Outcome.OUT_OF_MEMORY),
+        (
+            f"{OOM}The above exception was the direct cause of the following exception:\n{FRAMES}RuntimeError: gave up",
+            Outcome.OUT_OF_MEMORY,
+        ),
+        (f"{OOM}{FRAMES}subprocess.CalledProcessError: Command 'python' returned 1", Outcome.OUT_OF_MEMORY),
+        (f"{SETTINGS}{FRAMES}subprocess.CalledProcessError: Command 'python' returned 1", Outcome.CRASHED),
+        ("cudaMalloc failed: out of memory\nerror: the model is not loaded\nbye", Outcome.OUT_OF_MEMORY),
+        ("terminate called\n  what():  CUDA out of memory\nframe #0: malloc", Outcome.OUT_OF_MEMORY),
+    ],
+)  # fmt: skip
+def test_what_ended_it_decides_and_not_what_was_said_before(words: str, outcome: Outcome) -> None:
+    (row,) = rows(Seen(steady(20), ended=Ended(1, 2.0, last_words=words)))
+    assert row.outcome is outcome, row.said
+
+
 def test_what_a_program_says_cannot_break_the_table() -> None:
     (row,) = rows(Seen([], ended=Ended(1, 1.0, last_words="\x1b[31m\x00 bad \r" + "x" * 5000)))
     assert row.said is not None

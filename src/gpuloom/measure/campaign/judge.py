@@ -1,20 +1,13 @@
 """From what was seen of the copies of a run to its rows: how each ended, and its figures where it was fine. Pure."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuloom.measure.arrangement import Arrangement
+from gpuloom.measure.campaign.last_words import NO_MEMORY, lack_of_memory
 from gpuloom.measure.campaign.order import Next
 from gpuloom.measure.results import Copy, Outcome
 from gpuloom.measure.steps import LEAST_STEPS, Heard, Stillness, Stretch, Window, still, stretch, window
-
-NO_MEMORY = re.compile(
-    r"out[ _]of[ _]memory|OutOfMemory|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
-    r"|RESOURCE_EXHAUSTED|std::bad_alloc|\bMemoryError\b",
-    re.IGNORECASE,
-)
-"""How programs say that their device, or their host, has no memory left for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +143,9 @@ def _crash(ended: Ended, last: int | None) -> tuple[Outcome, str]:
     when = "before its first step" if not last else f"after step {last}"
     if ended.killed_for_memory:
         return Outcome.OUT_OF_MEMORY, f"the kernel killed it {when} for want of memory"
-    matches = [line for line in ended.last_words.splitlines() if NO_MEMORY.search(line)]
-    if matches:
-        return Outcome.OUT_OF_MEMORY, f"it ended {when} (exit code {ended.code}) and said {_quoted(matches[-1])}"
+    no_memory = lack_of_memory(ended.last_words)
+    if no_memory is not None:
+        return Outcome.OUT_OF_MEMORY, f"it ended {when} (exit code {ended.code}) and said {_quoted(no_memory)}"
     words = _quoted(next((line for line in reversed(ended.last_words.splitlines()) if line.strip()), ""))
     said = f", its last words: {words}" if words else ", and said nothing"
     if ended.code is None:
