@@ -89,6 +89,20 @@ def test_odd_commands_are_rows(lab: Lab) -> None:
     lab.check_left_as_found()
 
 
+def test_a_command_that_is_too_long_with_its_environment_is_a_row(lab: Lab) -> None:
+    """No part of it is, so that a plan could be refused for it: how much goes together is the machine's."""
+    much = {f"BIG_{number}": "x" * 120_000 for number in range(60)}
+    plan = lab.plan(
+        workloads=[{"name": "long", "command": program(), "env": much}, {"name": "short", "command": program()}],
+        ways=[],
+        layouts=["whole (long)", "whole (short)"],
+    )
+    rows = {row["workload"]: row for row in lab.measure(plan)["rows"]}
+    assert (rows["long"]["outcome"], rows["short"]["outcome"]) == ("crashed", "ok")
+    assert "cannot be run: its command and environment are too long together" in rows["long"]["said"]
+    lab.check_left_as_found()
+
+
 def test_floods_deaf_ears_and_forks_are_measured_all_the_same(lab: Lab) -> None:
     odd = {"loud": "flood", "deaf": "deaf", "many": "forks"}
     plan = lab.plan(
