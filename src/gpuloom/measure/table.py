@@ -53,9 +53,12 @@ def to_csv(copies: Iterable[Copy]) -> str:
     text = StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    for copy in copies:
-        writer.writerow({name: "" if value is None else _number(value) for name, value in row_of(copy).items()})
+    writer.writerows(map(_written, copies))
     return text.getvalue()
+
+
+def _written(copy: Copy) -> dict[str, str]:
+    return {name: "" if value is None else str(_number(value)) for name, value in row_of(copy).items()}
 
 
 def _number(value: object) -> object:
@@ -75,6 +78,11 @@ def from_csv(text: str, source: str) -> list[Copy]:
         raise InputError(
             f"{source}: after line {lines.line_num} it is not CSV ({error}); expected {EXPECTED}"
         ) from None
+
+
+def check(copy: Copy, where: str) -> None:
+    """InputError, with `where` and the column, if the table could not be read again with this row in it."""
+    _copy(_written(copy), where)
 
 
 def _copy(line: Mapping[str, str | None], where: str) -> Copy:

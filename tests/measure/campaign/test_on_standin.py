@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -176,6 +177,36 @@ def test_a_kill_and_the_same_table(lab: Lab) -> None:
     again = lab.measure(*words)
     assert again["rows"] == answer["rows"]
     assert len(lab.journal()) == 5
+
+
+def test_a_journal_that_is_not_what_it_was_is_refused(lab: Lab) -> None:
+    """What would be accepted here would be refused by whoever reads the table. Who mends it goes on."""
+    words = ("--ways", "alone,parallel", "--profiles", "3g.20gb", "--", *program())
+    lab.measure(*words)
+    path = lab.state / "journal.jsonl"
+    whole = path.read_text()
+    lines = whole.splitlines(keepends=True)
+    pair = next(at for at, line in enumerate(lines) if len(json.loads(line)["copies"]) == 2)
+    one_copy = json.loads(lines[pair])
+    del one_copy["copies"][1]
+    infinite = json.loads(lines[0])
+    infinite["copies"][0]["step_ms"] = float("inf")
+    strange = lines[pair].replace("3g.20gb", "9g.90gb")
+    not_a_run = "is not a run that gpuloom has measured; expected the journal as it was"
+    for text, sentence in (
+        ("".join([*lines, lines[-1]]), "line 4 has run 2 after run 2; expected the journal as it was"),
+        ("".join([*lines[:pair], json.dumps(one_copy) + "\n", *lines[pair + 1 :]]), f"line {pair + 1} {not_a_run}"),
+        ("".join([*lines[:pair], strange, *lines[pair + 1 :]]), f"line {pair + 1} {not_a_run}"),
+        ("".join([json.dumps(infinite) + "\n", *lines[1:]]), "line 1: step_ms is 'inf', which nobody can have"),
+    ):
+        path.write_text(text)
+        assert sentence in lab.refused(*words)
+    path.write_text(whole)
+    (lab.state / "asked.json").rename(lab.folder / "asked.json")
+    assert "has 3 runs, and nobody can tell of what: asked.json is not beside it" in lab.refused(*words)
+    (lab.folder / "asked.json").rename(lab.state / "asked.json")
+    assert len(lab.measure(*words)["rows"]) == 4
+    lab.check_left_as_found()
 
 
 def test_a_kill_changes_nothing_of_what_is_explored(lab: Lab) -> None:
@@ -353,6 +384,34 @@ def test_a_full_disk_is_no_result(lab: Lab) -> None:
         flag.unlink()
         assert [row["outcome"] for row in lab.measure(*words)["rows"]] == ["ok", "ok"]
         lab.check_left_as_found()
+
+
+def test_a_state_folder_that_goes_away_is_told_and_can_be_put_back(lab: Lab) -> None:
+    words = ("--ways", "alone", "--profiles", "2g.10gb,3g.20gb", "--", *program())
+    elsewhere = lab.folder / "elsewhere"
+    runner = lab.start(*words)
+    lab.wait_for_runs(runner, 1)
+    lab.state.rename(elsewhere)
+    _, err = runner.communicate(timeout=PATIENCE_S)
+    assert (runner.returncode, err.splitlines()[-1]) == (
+        1,
+        f"gpuloom measure: {lab.state}: this state folder was removed or moved away meanwhile, and what was measured "
+        "with it: put it back and ask for the same",
+    )
+    lab.check_left_as_found()
+    shutil.rmtree(lab.state, ignore_errors=True)  # of a run that was just about to begin
+    elsewhere.rename(lab.state)
+    assert len(lab.measure(*words)["rows"]) == 3
+
+
+def test_a_journal_that_goes_away_is_told(lab: Lab) -> None:
+    runner = lab.start("--ways", "alone", "--profiles", "2g.10gb,3g.20gb", "--", *program())
+    lab.wait_for_runs(runner, 1)
+    (lab.state / "journal.jsonl").unlink()
+    _, err = runner.communicate(timeout=PATIENCE_S)
+    assert runner.returncode == 1
+    assert f"{lab.state / 'journal.jsonl'} was removed or is another file, so what is measured cannot be kept" in err
+    lab.check_left_as_found()
 
 
 def test_an_expression_that_finds_no_end_ends_no_campaign(lab: Lab) -> None:
