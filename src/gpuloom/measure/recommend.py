@@ -22,7 +22,7 @@ TIE = 0.02
 """Options this close to the best are as good, and of them the one with the fewest copies is taken, which are the
 fastest, then the smallest. Which may be as close, though their
 figures are not, are named: only who is surely worse by more is no tie."""
-SURE, LIKELY = 0.95, 0.8
+SURE, LIKELY, HOPE = 0.95, 0.8, 0.005
 WAYS = ("MIG", "MPS", "neither")
 ONLY = "the only one that is known"
 
@@ -137,7 +137,9 @@ def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str, beli
     if not good:
         at = max(range(len(single)), key=lambda at: (round(float(chances[at]), 2), -single[at].step.mean))
         took = f"{_number(exp(single[at].step.mean))} ms a step, {_number(limit_ms)} ms are allowed"
-        says = f"{goal}: none surely is; the likeliest is {single[at].name}: {took} ({chances[at]:.0%})"
+        likely = f"none surely is; the likeliest is {single[at].name}: {took} ({chances[at]:.0%})"
+        hopeless = f"none is fast enough; the fastest is {single[at].name}: {took}"
+        says = f"{goal}: {likely if chances[at] >= HOPE else hopeless}"
         says += _failed(single[at], every)
         return replace(_nothing(goal, "ms a step"), sure=float(chances[at]), says=says)
     chosen = min(good, key=lambda at: (single[at].part, single[at].step.mean))
