@@ -67,6 +67,7 @@ ODD = {
     ),
     "crash later": ("crashed", "it ended after step 12 with exit code 3, its last words: ValueError: the loss is NaN"),
     "backwards": ("steps go backwards", "it told step 3 after step"),
+    "negative": ("no steps", "it told no step within 1 s, but -"),
     "short": ("ended early", "it ended by itself after step 3, before there were enough steps"),
     "daemon": ("no steps", "it ended by itself with exit code 0 and told no step; a command that goes on in the back"),
     "not there": ("crashed", "it ended before its first step with exit code 127, its last words: gpuloom: no-such-pro"),
@@ -133,6 +134,16 @@ def test_out_of_memory_is_a_result_and_not_repeated(lab: Lab) -> None:
         "2 x 3g.20gb": {"ok": 4},
     }
     assert "CUDA out of memory" in found["2g.10gb"][0]["said"]
+    lab.check_left_as_found()
+
+
+def test_a_clock_in_another_unit_is_not_believed(lab: Lab) -> None:
+    """By it a step takes a nanosecond."""
+    plan = lab.plan(workloads=[{"name": "a", "command": program("another clock")}], ways=[], layouts=["3g.20gb"])
+    (row,) = lab.measure(plan)["rows"]
+    assert row["outcome"] == "ok"
+    assert row["step_ms"] >= STEP_MS["3"]
+    assert row["said"].endswith("so what was seen counts")
     lab.check_left_as_found()
 
 
@@ -269,6 +280,17 @@ def test_a_device_that_others_use_is_refused(lab: Lab) -> None:
         sentence = lab.refused(*ONE, "--", *program(), code=1)
         assert f"in use by process {other.pid}" in sentence
     assert lab.journal() == []
+    lab.check_left_as_found()
+
+
+def test_a_device_that_another_campaign_has_is_named(lab: Lab) -> None:
+    runner = lab.start(*ONE, "--seconds", "30s", "--steps", "100000", "--", *program())
+    until(lambda: lab.reported("r00000-0") > 2, "it runs")
+    other = str(lab.folder / "other")
+    sentence = lab.refused(*ONE, "--state", other, "--", *program(), code=1)
+    assert f"GPU 0: another gpuloom (process {runner.pid}) is working on it" in sentence
+    interrupt(runner)
+    runner.communicate(timeout=PATIENCE_S)
     lab.check_left_as_found()
 
 
