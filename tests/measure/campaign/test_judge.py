@@ -69,6 +69,8 @@ OOM = f"{FRAMES}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.
         (f"{SETTINGS}epoch 1\n{FRAMES}ValueError: bad label", Outcome.CRASHED),
         (f"{SETTINGS}epoch 1\nValueError: bad label", Outcome.CRASHED),
         (f"{SETTINGS}epoch 1\nthe label is bad", Outcome.CRASHED),
+        (f"{FRAMES}ValueError: bad label\n{SETTINGS}", Outcome.CRASHED),
+        (f"{FRAMES}KeyError: 7\nDuring handling of the above exception, another\n{FRAMES}ValueError", Outcome.CRASHED),
         (f"{OOM}trying half of the batch\n{FRAMES}mylib.BadLabel: 7", Outcome.CRASHED),
         (f"{SETTINGS}{OOM}", Outcome.OUT_OF_MEMORY),
         (f"{OOM}wandb: run 7 is over\nwandb: 3 files were synced", Outcome.OUT_OF_MEMORY),

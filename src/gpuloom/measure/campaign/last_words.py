@@ -1,10 +1,10 @@
 """Whether a program that failed did so for want of memory, by what it printed last. Pure.
 
 Programs talk of memory long before they fail of something else: they print their settings, or run out of it and try
-again with less. So what ended a program decides, not what stands somewhere: the last exception in its output, or, where
-there is none, the last line. Of lines before that only those count that call it an error, since C++ programs clean up,
-and say so, after they have failed. An exception that only says that another process has failed is passed over: what
-that one died of stands before it.
+again with less. So what ended a program decides, not what stands somewhere: the last exception in its output, with
+those that it says it was caused by, or, where there is none, the last line. Of lines before that only those count that
+call it an error, since C++ programs clean up, and say so, after they have failed. An exception that only says that
+another process has failed is passed over: what that one died of stands before it.
 """
 
 import re
@@ -35,14 +35,16 @@ def _in_last(lines: Sequence[str], there_is_more: bool = False) -> str | None:
     if not thrown:
         last = len(lines) - (not there_is_more)
         return _last_match([line for at, line in enumerate(lines) if at == last or _FAILED.search(line)])
-    frames, begin = thrown[-1]
-    if _PASSES_ON.search(lines[begin]):
+    frames, last = thrown[-1]
+    if _PASSES_ON.search(lines[last]):
         return _in_last(lines[:frames], there_is_more=True)
+    causes, begin = [lines[last]], last
     for _, before in reversed(thrown[:-1]):
         if not any(_CAUSED.match(line) for line in lines[before:begin]):
             break
-        begin = before
-    return _last_match(lines[begin:])
+        causes, begin = [lines[before], *causes], before
+    more = [line for line in lines[last + 1 :] if line.startswith(" ") or _FAILED.search(line)]
+    return _last_match([*causes, *more])
 
 
 def _exceptions(lines: Sequence[str]) -> list[tuple[int, int]]:
