@@ -136,7 +136,7 @@ def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str, beli
     good = [at for at, chance in enumerate(chances) if chance >= SURELY]
     if not good:
         at = max(range(len(single)), key=lambda at: (round(float(chances[at]), 2), -single[at].step.mean))
-        took = f"{_number(exp(single[at].step.mean))} ms a step, {_number(limit_ms)} ms are allowed"
+        took = f"{_number(exp(single[at].step.mean))} ms a step{_how(single[at])}, {_number(limit_ms)} ms are allowed"
         likely = f"none surely is; the likeliest is {single[at].name}: {took} ({chances[at]:.0%})"
         hopeless = f"none is fast enough; the fastest is {single[at].name}: {took}"
         says = f"{goal}: {likely if chances[at] >= HOPE else hopeless}"
