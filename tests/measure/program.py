@@ -65,6 +65,12 @@ def clocked() -> None:
         report(done, at_monotonic_s=due_s)
 
 
+def with_another_clock() -> None:
+    """Its times are in another unit."""
+    begun_s = time.monotonic()
+    step(lambda done: report(done, at_monotonic_s=begun_s + done * 1e-9))
+
+
 def sleepy() -> None:
     """Waits for nearly all of its step, as for data from elsewhere: no device makes that shorter."""
     work(cpu_s=0.001, wait_s=0.1)
@@ -163,17 +169,23 @@ def measured(step_ms: dict[str, float], noise: float) -> None:
     if place not in step_ms:
         sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
     luck = Random(f"{os.environ['GPULOOM_JOB']} {place}")
-    step_s, told = step_ms[place] / 1e3 * math.exp(luck.gauss(0.0, noise)), Path(os.environ["GPULOOM_PROGRESS"])
+    step_s = step_ms[place] / 1e3 * math.exp(luck.gauss(0.0, noise))
     stop: list[bool] = []
     on_stop(lambda: stop.append(True))
     begun_s, done = time.monotonic(), 0
     while not stop:
         at_s = begun_s + done * step_s
         time.sleep(max(at_s - time.monotonic(), 0.0))
-        draft = told.with_name("draft")
-        draft.write_text(json.dumps({"step": done, "at_unix_s": time.time(), "at_monotonic_s": at_s}) + "\n")
-        draft.replace(told)
+        write_report(done, at_s)
         done += 1
+
+
+def write_report(done: int, at_s: float) -> None:
+    """By other means than `report`, which tells nothing that cannot be."""
+    told = Path(os.environ["GPULOOM_PROGRESS"])
+    draft = told.with_name("draft")
+    draft.write_text(json.dumps({"step": done, "at_unix_s": time.time(), "at_monotonic_s": at_s}) + "\n")
+    draft.replace(told)
 
 
 def eat_memory() -> None:
@@ -188,6 +200,8 @@ def main(oddity: str, *words: str) -> None:
     ways: dict[str, Callable[[], None]] = {
         "steady": lambda: step(report),
         "clocked": clocked,
+        "another clock": with_another_clock,
+        "negative": lambda: step(lambda done: write_report(-1 - done, time.monotonic())),
         "sleepy": sleepy,
         "saturating": saturating,
         "forks": forks,

@@ -89,6 +89,10 @@ def test_the_study_is_27_arrangements_on_an_a100() -> None:
             "workloads: [{name: a (b), command: x}]",
             "is 'a (b)', but must be a text of 1 to 100 characters, no brackets",
         ),
+        (
+            "workloads: [{name: 'a, b', command: x}]",
+            "is 'a, b', but must be a text of 1 to 100 characters, no brackets, no plus signs, no commas",
+        ),
         ("workloads: [{name: a, command: x}, {name: a, command: y}]", "which an earlier workload already has"),
         ("workloads: [{name: a, command: x, output: 'step ('}]", "which is no regular expression"),
         ("workloads: [{name: a, command: x, output: '(a)(b)'}]", "which has 2 groups"),
@@ -100,6 +104,14 @@ def test_the_study_is_27_arrangements_on_an_a100() -> None:
         ("workloads: [{name: a, command: x, progress_file: y, output: z}]", "is given, and output too"),
         ("workloads: [{name: a, command: x, env: {A: 1}}]", "must be a mapping of variables to texts"),
         ("workloads: [{name: a, command: x, env: {GPULOOM_JOB: b}}]", "which gpuloom sets itself"),
+        (
+            f"workloads: [{{name: a, command: x}}, {{name: b, command: x, env: {{BIG: '{'x' * 140_000}'}}}}]",
+            "line 1, workloads[1].env.BIG has a text of 140,004 bytes, which cannot be handed to a program",
+        ),
+        (
+            f"workloads: [{{name: a, command: [x, '{'x' * 140_000}']}}]",
+            "line 1, workloads[0].command has a text of 140,000 bytes",
+        ),
         ("workloads: [{name: a, command: x}]\nways: [apart]", "must be 'alone', 'parallel', 'shares' or 'together'"),
         ("workloads: [{name: a, command: x}]\nways: []", "ways is empty, and there are no layouts"),
         ("workloads: [{name: a, command: x}]\nways: [alone]\nshares: [50]", "ways does not have shares: add it there"),

@@ -1,14 +1,14 @@
 """Verdicts: each holds, does not, or says that it cannot be told; its sentence has the numbers."""
 
 from dataclasses import replace
-from math import exp
+from math import exp, inf
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuloom.measure.arrangement import Way
+from gpuloom.measure.arrangement import Arrangement, Seat, Way
 from gpuloom.measure.figures import LogMean, alone, figures, in_parallel
 from gpuloom.measure.results import Copy, Outcome
 from gpuloom.measure.verdicts import Verdict, interference, verdicts
@@ -52,6 +52,18 @@ def test_more_memory_was_used_elsewhere_than_the_smallest_place_has() -> None:
         "the smallest place on which it ran is 1g.5gb with 4,000 MiB at most; but up to 6,000 MiB were"
     )
     assert "but" not in judged(less)["memory"].says
+
+
+def test_where_only_shares_ran_it_did_run() -> None:
+    """A share has all of the device's memory: one is named where nothing else ran, and only there."""
+    shares = [Arrangement(Way.SHARED, (Seat("a", share_pct=share_pct),)) for share_pct in (25.0, 50.0)]
+    rows = [row for at, share in enumerate(shares) for row in run(at, share, 0, [40.0 / (at + 1)])]
+    said = judged(rows)["memory"]
+    assert (said.holds, said.says) == (True, "the smallest place on which it ran is whole 25%")
+    rows += run(2, copies_on("a", "1g.5gb", 1), 0, [inf])
+    assert judged(rows)["memory"].says == "the smallest place on which it ran is whole 25%; out of memory on 1g.5gb"
+    rows += run(3, copies_on("a", "2g.10gb", 1), 0, [50.0])
+    assert judged(rows)["memory"].says == "the smallest place on which it ran is 2g.10gb; out of memory on 1g.5gb"
 
 
 def test_out_of_memory_everywhere_is_a_verdict() -> None:

@@ -15,7 +15,7 @@ from gpuloom.gpus.cluster import Cluster, Gpu
 from gpuloom.gpus.grant import Device, Grant, Grants
 from gpuloom.gpus.host.cgroups import NO_LIMITS, Group, Home, Limits
 from gpuloom.gpus.host.cutter import AGAIN_S, PATIENCE_S, CutOutcome, Cutter
-from gpuloom.gpus.host.driver import StepFailed
+from gpuloom.gpus.host.driver import GpuState, StepFailed
 from gpuloom.gpus.host.health import Health, what_is_new
 from gpuloom.gpus.host.noise import Noise
 from gpuloom.gpus.host.nvml import Code
@@ -123,7 +123,7 @@ class Devices(ABC):
 
     def take(self) -> Cluster:
         """Make all the devices ours; Refused if one is not to be had."""
-        states = [insist(partial(self.cutter.take, host)) for host in self.hosts]
+        states = [self._taken(host) for host in self.hosts]
         for gpu, state in enumerate(states):
             self._known[gpu] = state.uuid
             self.accept(gpu)
@@ -139,7 +139,7 @@ class Devices(ABC):
             except StepFailed:
                 missing.append(gpu)
                 continue
-            insist(partial(self.cutter.take, host))
+            self._taken(host)
             self.accept(gpu)
         return missing
 
@@ -161,6 +161,12 @@ class Devices(ABC):
                     self.cutter.forget_models()
                     return other
         raise silent or StepFailed(f"{self.noun} {number}, {known}, is not there any more", Code.GPU_IS_LOST)
+
+    def _taken(self, host: int) -> GpuState:
+        try:
+            return insist(partial(self.cutter.take, host))
+        except Refused as reason:
+            raise Refused(f"{self.noun} {host}: {reason}") from reason
 
     @property
     def noun(self) -> str:

@@ -4,6 +4,7 @@ Nothing here waits. A launch is `GONE` when its group could be removed: then it 
 it cannot any more. Without cgroups its keeper's word is the proof, and a keeper that was killed has left none.
 """
 
+import errno
 import json
 import os
 import signal
@@ -86,9 +87,10 @@ class Launcher:
             "grace_real_s": self.grace_s / self.pace,
         }
         words = open_own(launch.folder / "keeper.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        with os.fdopen(words, "ab"), _sigterm_blocked():
+
+        def begun(command: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
             return subprocess.Popen(
-                [*KEEPER, str(launch.folder), json.dumps(settings), *job.command],
+                [*KEEPER, str(launch.folder), json.dumps(settings), *command],
                 env=environment,
                 cwd=self.working_dir,
                 stdin=subprocess.DEVNULL,
@@ -96,6 +98,15 @@ class Launcher:
                 stderr=words,
                 start_new_session=True,
             )
+
+        with os.fdopen(words, "ab"), _sigterm_blocked():
+            try:
+                return begun(job.command, environment)
+            except OSError as error:
+                if error.errno != errno.E2BIG:
+                    raise
+                # Its keeper cannot be handed them either, so it keeps somebody who says so and fails as such jobs do.
+                return begun(_too_long(job.command[0]), {MARK: environment[MARK], "PATH": os.defpath})
 
     def _keepers_door(self) -> str | None:
         if self.home is None:
@@ -133,6 +144,12 @@ class Launcher:
     def _whose(self) -> str:
         """How the names of our groups begin where there may be others'."""
         return f"{key_of(self.store.folder)}-"
+
+
+def _too_long(name: str) -> list[str]:
+    """What is run in place of a command that, with its environment, is too long for the kernel."""
+    says = f"gpuloom: {name[:100]} cannot be run: its command and environment are too long together"
+    return ["sh", "-c", f'printf "%s\\n" "$1" >&2; exit {keeper.NOT_EXECUTABLE}', "sh", says]
 
 
 def _told_who_grows(job: Job, launch: Launch, place: Place) -> dict[str, str]:

@@ -36,6 +36,7 @@ from gpuloom.gpus.host.files import (
     NotOursError,
     exposed_by,
     give_folder,
+    is_still_at,
     open_lock,
     open_own,
     own_folder,
@@ -110,6 +111,11 @@ class Progress:
     """The kernel's clock since boot, which nobody can set; None if the job does not tell it."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """What else it tells, as far as somebody wants to know: see FIGURES."""
+
+    @property
+    def can_be(self) -> bool:
+        """Whether any job could have done so much, at such a time."""
+        return 0 <= self.step <= MOST_STEPS and 0 <= self.at_unix_s <= MOST_UNIX_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +204,18 @@ class Launch:
         raise ValueError("it is being written, again and again")
 
     def progress(self) -> Progress | None:
-        """Its last report. The job writes that file, so it may be anything: what is not a report is none."""
+        """Its last report, if it can be one."""
+        told = self.told()
+        return told if told is not None and told.can_be else None
+
+    def told(self) -> Progress | None:
+        """What it told last. The job writes that file, so it may be anything: what is not a report is none."""
         try:
             found = json.loads(self._whole_report())
             at_monotonic_s, figures = _seconds(found.get("at_monotonic_s")), _figures(found)
-            told = Progress(int(found["step"]), float(found["at_unix_s"]), at_monotonic_s, figures)
+            return Progress(int(found["step"]), float(found["at_unix_s"]), at_monotonic_s, figures)
         except (OSError, LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError):
             return None
-        return told if 0 <= told.step <= MOST_STEPS and 0 <= told.at_unix_s <= MOST_UNIX_S else None
 
 
 def _is_half(report: bytes) -> bool:
@@ -242,6 +252,10 @@ class Store:
             os.close(self._lock)
             raise InputError(f"{self.folder}: another gpuloom is running there; expected a folder of its own")
         return self
+
+    def is_there(self) -> bool:
+        """Whether the folder that is held has not been removed or moved away."""
+        return self._lock is not None and is_still_at(self.folder / "lock", self._lock)
 
     def _refuse_others(self) -> None:
         """A folder with something else in it is not ours to shut."""

@@ -18,6 +18,8 @@ from gpuloom.measure.results import Copy, Outcome
 from gpuloom.measure.spread import Pools, Spread, differs, pools, spread
 
 LEVEL = 0.9
+KNOWN = 1e6
+"""Degrees of freedom of an error that is as good as known."""
 FARTHEST = 1000.0
 """An interval that reaches further than this factor to either side tells nothing."""
 
@@ -76,10 +78,11 @@ class LogMean:
 
     def doubted(self, doubt: float) -> "LogMean":
         """With so large a further standard error, which is taken for known."""
-        if not self.error:
+        if self.error is None:
             return self
         both = self.error**2 + doubt**2
-        return LogMean(self.mean, sqrt(both), both**2 / (self.error**4 / self.freedom))
+        own_part = self.error**2 / both if both else 1.0  # of repetitions that did not differ none
+        return LogMean(self.mean, sqrt(both), self.freedom / max(own_part**2, self.freedom / KNOWN))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ file is read. What depends on the device (profiles, layouts) is checked when tha
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,10 +23,12 @@ from gpuloom.work.validated import validated
 
 _EXPECTED = "a plan of measurements (YAML with 'workloads:')"
 MOST_STEPS, MOST_RUNS = 10_000_000, 1000
+MOST_TEXT_BYTES = (128 << 10) - 1
+"""Of one word of a command, or of a variable with its name: Linux hands nothing longer to a program."""
 USUAL_PCT = 40.0
 """Of all runs, where somebody says what for and neither how many nor how long."""
-NAME = re.compile(r"[^()+\n]{1,100}")
-"""Of a workload: what layouts are written with would be read wrongly."""
+NAME = re.compile(r"[^()+,\n]{1,100}")
+"""Of a workload: what layouts and sets are written with would be read wrongly."""
 
 
 def check_expression(value: object) -> str:
@@ -53,7 +56,9 @@ def check_file(value: object) -> str:
 
 def check_name(value: object) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value) or not value.isprintable() or value != value.strip():
-        raise ValueError(f"is {shown(value)}, but must be a text of 1 to 100 characters, no brackets, no plus signs")
+        raise ValueError(
+            f"is {shown(value)}, but must be a text of 1 to 100 characters, no brackets, no plus signs, no commas"
+        )
     return value
 
 
@@ -190,9 +195,21 @@ def _workload(document: Document, at: int, entry: WorkloadEntry) -> Workload:
         raise InputError(
             f"{document.where('workloads', at, 'progress_file')} is given, and output too: steps are told in one way"
         )
+    _check_texts(entry.command, document.where("workloads", at, "command"))
+    for name, text in entry.env.items():
+        _check_texts((f"{name}={text}",), document.where("workloads", at, "env", name))
     telling = Telling.OUTPUT if entry.output else Telling.FILE if entry.progress_file else Telling.REPORT
     where = entry.output or entry.progress_file or ""
     return Workload(entry.name, entry.command, entry.memory, telling, where, tuple(sorted(entry.env.items())))
+
+
+def _check_texts(texts: Iterable[str], where: str) -> None:
+    longest = max(len(text.encode(errors="surrogatepass")) for text in texts)
+    if longest > MOST_TEXT_BYTES:
+        raise InputError(
+            f"{where} has a text of {longest:,} bytes, which cannot be handed to a program: accepted are"
+            f" {MOST_TEXT_BYTES:,} at most"
+        )
 
 
 def _tuple(values: Any) -> Any:

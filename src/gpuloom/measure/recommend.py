@@ -22,7 +22,7 @@ TIE = 0.02
 """Options this close to the best are as good, and of them the one with the fewest copies is taken, which are the
 fastest, then the smallest. Which may be as close, though their
 figures are not, are named: only who is surely worse by more is no tie."""
-SURE, LIKELY = 0.95, 0.8
+SURE, LIKELY, HOPE = 0.95, 0.8, 0.005
 WAYS = ("MIG", "MPS", "neither")
 ONLY = "the only one that is known"
 
@@ -88,8 +88,9 @@ def most_work(all_options: Sequence[Option], goal: str = "most work an hour", be
         return _nothing(goal, "steps/s")
     able = sound(all_options)
     draws = rate_draws(able, belief)
-    worth = [option.rate.mean for option in able] if belief is None else _expected(able, draws)
-    chosen, ties, chance = _with_ties(able, worth, draws)
+    worth = _worth(able, draws, belief)
+    chosen = _fewest(able, worth)
+    ties, chance = _beside(able, chosen, worth, draws)
     reason = _lead(able, chosen, "the work")
     sure = chance if any(option.copies > 1 for option in able) else None
     return _answer(
@@ -135,8 +136,10 @@ def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str, beli
     good = [at for at, chance in enumerate(chances) if chance >= SURELY]
     if not good:
         at = max(range(len(single)), key=lambda at: (round(float(chances[at]), 2), -single[at].step.mean))
-        took = f"{_number(exp(single[at].step.mean))} ms a step, {_number(limit_ms)} ms are allowed"
-        says = f"{goal}: none surely is; the likeliest is {single[at].name}: {took} ({chances[at]:.0%})"
+        took = f"{_number(exp(single[at].step.mean))} ms a step{_how(single[at])}, {_number(limit_ms)} ms are allowed"
+        likely = f"none surely is; the likeliest is {single[at].name}: {took} ({chances[at]:.0%})"
+        hopeless = f"none is fast enough; the fastest is {single[at].name}: {took}"
+        says = f"{goal}: {likely if chances[at] >= HOPE else hopeless}"
         says += _failed(single[at], every)
         return replace(_nothing(goal, "ms a step"), sure=float(chances[at]), says=says)
     chosen = min(good, key=lambda at: (single[at].part, single[at].step.mean))
@@ -148,37 +151,36 @@ def _fast_enough(all_options: Sequence[Option], limit_ms: float, goal: str, beli
 
 
 def mig_mps_or_neither(all_options: Sequence[Option], belief: Belief | None = None) -> Answer:
-    """By the most work an hour that each way of keeping copies apart does."""
-    ready: dict[str, list[Option]] = {}
-    for option in sound(all_options):
-        word = _way_word(option)
-        if option.fits >= 0.5 or option.failures:
-            ready.setdefault(word, []).append(option)
-    best = {word: _fewest(known) for word, known in ready.items()}
-    answer = most_work(list(best.values()), "MIG, MPS or neither", belief)
-    if answer.choice is None:
-        return answer
+    """By the most work an hour that each way of keeping copies apart does, chosen as that is: the answers agree."""
+    goal, unit, able = "MIG, MPS or neither", "steps/s", sound(all_options)
+    if not able:
+        return _nothing(goal, unit)
+    draws = rate_draws(able, belief)
+    worth = _worth(able, draws, belief)
+    first = _fewest(able, worth)
+    best = {_way_word(able[first]): first}
+    for word in WAYS:
+        own = [at for at, one in enumerate(able) if _way_word(one) == word and (one.fits >= 0.5 or one.failures)]
+        if own:
+            best.setdefault(word, own[_fewest([able[at] for at in own], [worth[at] for at in own])])
+    at_best = list(best.values())
+    ways, chosen = [able[at] for at in at_best], able[first]
+    ties, chance = _beside(ways, 0, [worth[at] for at in at_best], draws[:, at_best])
     others = [
-        f"{word}: {best[word].name}, {_number(exp(best[word].rate.mean))} steps/s{_how(best[word])}"
+        f"{word}: {able[best[word]].name}, {_number(exp(able[best[word]].rate.mean))} steps/s{_how(able[best[word]])}"
         if word in best
         else f"{word}: not measured"
         for word in WAYS
-        if best.get(word) != answer.choice
+        if best.get(word) != first
     ]
-    chosen = answer.choice
-    claim = f"{answer.goal}: {_way_word(chosen)}: {chosen.name}, {_number(exp(chosen.rate.mean))} steps/s"
-    says = f"{claim}{_how(chosen)}; {'; '.join(others)}{_failed(chosen, all_options)}{_tied(answer.ties)}"
+    sure = chance if any(option.copies > 1 for option in ways) else None
+    answer = _answer(goal, chosen, ways, unit, lambda o: o.rate, sure, ties, "", small_is_good=False)
+    claim = f"{goal}: {_way_word(chosen)}: {chosen.name}, {_number(exp(chosen.rate.mean))} steps/s"
+    says = f"{claim}{_how(chosen)}; {'; '.join(others)}{_failed(chosen, all_options)}{_tied(ties)}"
     if len(best) == len(WAYS):
         return replace(answer, says=f"{says} {_how_sure(answer)}")
     of_these = f" (which of all three cannot be told; of these, {_how_sure(answer)[1:]}" if len(best) > 1 else ""
     return replace(answer, sure=None, says=f"{says}{of_these}")
-
-
-def _fewest(known: Sequence[Option]) -> Option:
-    """The one of the fewest copies among those that do the most work."""
-    most = max(option.rate.mean for option in known)
-    close = [option for option in known if option.rate.mean >= most + log(1 - TIE)]
-    return min(close, key=lambda option: (option.copies, option.part))
 
 
 def _way_word(option: Option) -> str:
@@ -188,20 +190,30 @@ def _way_word(option: Option) -> str:
     return "MPS" if option.way is Way.SHARED else "neither"
 
 
-def _with_ties(
-    all_options: Sequence[Option], worth: Sequence[float], draws: Floats
-) -> tuple[int, tuple[str, ...], float]:
-    """The one of the fewest copies among those as good as the best by its worth (a log); their names; the chance that
-    it is as good."""
+def _worth(able: Sequence[Option], draws: Floats, belief: Belief | None) -> list[float]:
+    """Logs by which options are chosen for most work. What nobody ran has to be much better."""
+    return [option.rate.mean for option in able] if belief is None else _expected(able, draws)
+
+
+def _close(worth: Sequence[float]) -> list[int]:
+    return [at for at, value in enumerate(worth) if value >= max(worth) + log(1 - TIE)]
+
+
+def _fewest(able: Sequence[Option], worth: Sequence[float]) -> int:
+    """The one of the fewest copies among those as good as the best."""
+    return min(_close(worth), key=lambda at: (able[at].copies, able[at].part))
+
+
+def _beside(
+    able: Sequence[Option], chosen: int, worth: Sequence[float], draws: Floats
+) -> tuple[tuple[str, ...], float]:
+    """The names of those as good as the best, without the chosen one; the chance that it is as good."""
     best = max(range(len(worth)), key=worth.__getitem__)
-    close = [at for at, value in enumerate(worth) if value >= worth[best] + log(1 - TIE)]
-    chosen = min(close, key=lambda at: (all_options[at].copies, all_options[at].part))
     as_good = (draws >= draws[:, [best]] + log(1 - TIE)).mean(axis=0)
     unclear = [at for at in range(len(worth)) if as_good[at] > (1 - LEVEL) / 2]
-    ties = tuple(all_options[at].name for at in sorted({*close, *unclear}) if at != chosen)
+    ties = tuple(able[at].name for at in sorted({*_close(worth), *unclear}) if at != chosen)
     runs = np.isfinite(draws[:, chosen])
-    sure = float((runs & (draws[:, chosen] >= draws.max(axis=1) + log(1 - TIE))).mean())
-    return chosen, ties, sure
+    return ties, float((runs & (draws[:, chosen] >= draws.max(axis=1) + log(1 - TIE))).mean())
 
 
 def _expected(all_options: Sequence[Option], draws: Floats) -> list[float]:

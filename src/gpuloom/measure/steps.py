@@ -35,6 +35,8 @@ UNLIKE_ERRORS, UNLIKE_PCT = 2.5, 5.0
 """A beginning is not like the rest if it differs by so many standard errors, and by so many per cent."""
 STILL, STILL_S, STILL_PART = 5.0, 2.0, 0.25
 """Who says nothing for so many times his longest silence, so long, and for such a part of his time does not step."""
+SLOW, SLOW_S = 10.0, 0.1
+"""A clock by which steps take so much less than they were seen to take, and this besides, is wrong."""
 SINGLY = 0.9
 """So much of the steps must have been seen one by one for percentiles."""
 COARSE = 10.0
@@ -48,6 +50,8 @@ class Heard:
     at_s: float
     """By the kernel's monotonic clock."""
     step: int
+    seen_s: float | None = None
+    """When that was seen, by the same clock, if `at_s` is what its teller says; None: they are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,19 @@ class Stillness:
     """Since its last report."""
     slowest_s: float
     """The longest between two before."""
+
+
+def is_misclocked(heard: Sequence[Heard]) -> bool:
+    """Whether its teller's clock hardly moves while steps are seen to be done: it may have another unit. What is told
+    late, but with its own times, is not: those are the better ones."""
+    if len(heard) < LEAST_REPORTS:
+        return False
+    first, last = as_seen((heard[0], heard[-1]))
+    return last.at_s - first.at_s > SLOW * max(heard[-1].at_s - heard[0].at_s, 0.0) + SLOW_S
+
+
+def as_seen(heard: Sequence[Heard]) -> list[Heard]:
+    return [one if one.seen_s is None else Heard(one.seen_s, one.step) for one in heard]
 
 
 def warm_up(heard: Sequence[Heard]) -> int:

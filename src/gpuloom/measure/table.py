@@ -32,6 +32,7 @@ COLUMNS = (
     *("mem_peak_mib", "host_cpus", "host_mem_peak_mib", "power_w", "energy_j", "gract", "smact", "smocc", "drama"),
     "batches",
 )
+EXPECTED = "a table that gpuloom measure wrote"
 LATER = ("batches",)
 """Columns that tables of earlier releases do not have."""
 LEAST_MS, MOST = 1e-15, 1e15
@@ -52,9 +53,12 @@ def to_csv(copies: Iterable[Copy]) -> str:
     text = StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    for copy in copies:
-        writer.writerow({name: "" if value is None else _number(value) for name, value in row_of(copy).items()})
+    writer.writerows(map(_written, copies))
     return text.getvalue()
+
+
+def _written(copy: Copy) -> dict[str, str]:
+    return {name: "" if value is None else str(_number(value)) for name, value in row_of(copy).items()}
 
 
 def _number(value: object) -> object:
@@ -65,10 +69,20 @@ def _number(value: object) -> object:
 def from_csv(text: str, source: str) -> list[Copy]:
     """The rows of such a file; InputError, with the line and the column, if it is not one."""
     lines = csv.DictReader(StringIO(text))
-    missing = [name for name in COLUMNS if name not in (*LATER, *(lines.fieldnames or ()))]
-    if missing:
-        raise InputError(f"{source}: has no column {missing[0]}; expected a table that gpuloom measure wrote")
-    return [_copy(line, f"{source}: line {lines.line_num}") for line in lines]
+    try:
+        missing = [name for name in COLUMNS if name not in (*LATER, *(lines.fieldnames or ()))]
+        if missing:
+            raise InputError(f"{source}: has no column {missing[0]}; expected {EXPECTED}")
+        return [_copy(line, f"{source}: line {lines.line_num}") for line in lines]
+    except csv.Error as error:
+        raise InputError(
+            f"{source}: after line {lines.line_num} it is not CSV ({error}); expected {EXPECTED}"
+        ) from None
+
+
+def check(copy: Copy, where: str) -> None:
+    """InputError, with `where` and the column, if the table could not be read again with this row in it."""
+    _copy(_written(copy), where)
 
 
 def _copy(line: Mapping[str, str | None], where: str) -> Copy:

@@ -212,11 +212,13 @@ def _activity(figure: Figure) -> str:
 
 
 def memory(by_place: dict[str, Figure], workload: str, model: GpuModel) -> Verdict | None:
-    """The smallest place on which it ran."""
-    ran = [f for f in by_place.values() if f.step is not None and f.seat.share_pct >= 100]
+    """The smallest place on which it ran. A share of the device has all of its memory, so one is named only where
+    nothing else ran."""
+    anywhere = [f for f in by_place.values() if f.step is not None]
     out = [f for f in by_place.values() if f.out_of_memory]
-    if not ran:
+    if not anywhere:
         return Verdict("memory", workload, False, "it ran nowhere") if by_place else None
+    ran = [f for f in anywhere if f.seat.share_pct >= 100] or anywhere
     always = [f for f in ran if Outcome.OUT_OF_MEMORY not in f.outcomes] or ran
     least = min(always, key=lambda figure: (part_of(figure, model), figure.seat.place))
     lacks = ", ".join(f.seat.place for f in sorted(out, key=lambda figure: part_of(figure, model)))

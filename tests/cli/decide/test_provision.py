@@ -348,6 +348,19 @@ def test_without_pairs_that_is_said(own: Path, tmp_path: Path, capsys: pytest.Ca
     assert "no pairs were measured" in capsys.readouterr().err
 
 
+def test_what_may_be_a_mistake_in_a_profile_is_said(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And a damaged one is not told to be in the other format."""
+    profile = latency_profile(tmp_path, p99_ms=1.0)
+    run(str(own), "--profile", str(profile))
+    assert f"{profile}: p99_ms of fast at batch 1 on 20 % is below the mean (and 39 more)" in capsys.readouterr().err
+    profile.write_text(profile.read_text()[:2000])
+    assert "expected a latency profile as `gpuloom measure service`" in refused(
+        capsys, str(own), "--profile", str(profile)
+    )
+
+
 def test_a_tail_beyond_the_promise_is_said(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Means and p95s know nothing of it, so neither does what is predicted."""
     run(str(own), "--profile", str(latency_profile(tmp_path, p99_ms=30.0)))

@@ -144,6 +144,7 @@ def test_a_set_of_which_not_all_was_run(capsys: pytest.CaptureFixture[str], expl
         (("--deadline", "soon"), "--deadline 'soon': expected steps and a time, such as '10000 in 2h'"),
         (("--deadline", "0 in 2h"), "--deadline '0 in 2h': expected"),
         (("--least-speed", "-1"), "--least-speed is -1: expected steps a second above 0"),
+        (("--least-speed", "1e-320"), "--least-speed is 9.99989e-321: expected steps a second above 0, 1e-12 at least"),
         (("--set", "slow,other"), "--set slow,other: 'other' was not measured; measured were slow, fills"),
         (("--report", "/nowhere/page.html"), "/nowhere/page.html: cannot be written there"),
     ],

@@ -62,6 +62,10 @@ def test_a_table_is_read_as_it_was_written(rows: list[Copy]) -> None:
             "x.csv: line 2: way is ''; accepted are whole, cut",
         ),
         (",".join(COLUMNS) + "\nx,a,cut\n", "x.csv: line 2: run is 'x', but must be a number"),
+        (
+            ",".join(COLUMNS) + "\n0," + "a" * 200_000 + "\n",
+            "x.csv: after line 1 it is not CSV (field larger than field limit (131072)); expected a table that gpuloom",
+        ),
         (",".join(COLUMNS) + "\n,a,cut,1,0,0,w,,100,ok\n", "x.csv: line 2: run is empty, but must have a value"),
     ],
 )

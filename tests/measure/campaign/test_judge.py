@@ -3,7 +3,7 @@
 import pytest
 
 from gpuloom.measure.arrangement import Arrangement, Seat, Way
-from gpuloom.measure.campaign.judge import Ended, Seen, judge, window_of
+from gpuloom.measure.campaign.judge import Ended, Seen, by_the_right_clock, judge, window_of
 from gpuloom.measure.campaign.order import Next
 from gpuloom.measure.results import Copy, Outcome
 from gpuloom.measure.steps import Heard
@@ -13,8 +13,14 @@ def steady(steps: int, step_s: float = 0.1, begin_s: float = 0.0) -> list[Heard]
     return [Heard(begin_s + step_s * step, step) for step in range(steps + 1)]
 
 
+def misclocked(steps: int, told_s: float, step_s: float = 0.02) -> list[Heard]:
+    """A clock that says `told_s` for steps of `step_s`."""
+    return [Heard(1.0 + told_s * step, step, 1.0 + step_s * step) for step in range(steps + 1)]
+
+
 def rows(*copies: Seen, stopped_s: float = 10.0) -> list[Copy]:
     arrangement = Arrangement(Way.TOGETHER, tuple(Seat("a") for _ in copies))
+    copies = tuple(map(by_the_right_clock, copies))
     within = window_of(copies, stopped_s)
     return judge(Next(4, arrangement, 1), copies, within, stopped_s, 60.0, [0.0] * len(copies))
 
@@ -48,6 +54,40 @@ def test_memory_is_told_apart(words: str, code: int | None, killed: bool, outcom
     assert row.said is not None
     assert words[:20] in row.said or killed
     assert row.step_ms is None
+
+
+SETTINGS = "config: on_out_of_memory=retry # CUDA out of memory handling\n"
+FRAMES = (
+    'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    train(out_of_memory="retry")\n'
+)
+OOM = f"{FRAMES}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome"),
+    [
+        (f"{SETTINGS}epoch 1\n{FRAMES}ValueError: bad label", Outcome.CRASHED),
+        (f"{SETTINGS}epoch 1\nValueError: bad label", Outcome.CRASHED),
+        (f"{SETTINGS}epoch 1\nthe label is bad", Outcome.CRASHED),
+        (f"{FRAMES}ValueError: bad label\n{SETTINGS}", Outcome.CRASHED),
+        (f"{FRAMES}KeyError: 7\nDuring handling of the above exception, another\n{FRAMES}ValueError", Outcome.CRASHED),
+        (f"{OOM}trying half of the batch\n{FRAMES}mylib.BadLabel: 7", Outcome.CRASHED),
+        (f"{SETTINGS}{OOM}", Outcome.OUT_OF_MEMORY),
+        (f"{OOM}wandb: run 7 is over\nwandb: 3 files were synced", Outcome.OUT_OF_MEMORY),
+        ("".join(f"[rank0]: {line}\n" for line in OOM.splitlines()), Outcome.OUT_OF_MEMORY),
+        (
+            f"{OOM}The above exception was the direct cause of the following exception:\n{FRAMES}RuntimeError: gave up",
+            Outcome.OUT_OF_MEMORY,
+        ),
+        (f"{OOM}{FRAMES}subprocess.CalledProcessError: Command 'python' returned 1", Outcome.OUT_OF_MEMORY),
+        (f"{SETTINGS}{FRAMES}subprocess.CalledProcessError: Command 'python' returned 1", Outcome.CRASHED),
+        ("cudaMalloc failed: out of memory\nerror: the model is not loaded\nbye", Outcome.OUT_OF_MEMORY),
+        ("terminate called\n  what():  CUDA out of memory\nframe #0: malloc", Outcome.OUT_OF_MEMORY),
+    ],
+)  # fmt: skip
+def test_what_ended_it_decides_and_not_what_was_said_before(words: str, outcome: Outcome) -> None:
+    (row,) = rows(Seen(steady(20), ended=Ended(1, 2.0, last_words=words)))
+    assert row.outcome is outcome, row.said
 
 
 def test_what_a_program_says_cannot_break_the_table() -> None:
@@ -104,6 +144,24 @@ def test_who_could_not_be_measured_says_whose_fault_that_was() -> None:
     assert row.said == "3 steps, of which not 5 while all copies were steady: give it more seconds"
 
 
+@pytest.mark.parametrize("told_s", [1e-9, 2e-5])
+def test_a_clock_that_hardly_moves_is_not_believed(told_s: float) -> None:
+    """Neither a billion steps a second nor a stall: what was seen counts, and that is said."""
+    (row,) = rows(Seen(misclocked(100, told_s)), stopped_s=3.05)
+    assert row.outcome is Outcome.OK
+    assert row.step_ms == pytest.approx(20)
+    assert row.said is not None
+    assert row.said.endswith("so what was seen counts")
+
+
+def test_steps_that_are_seen_late_keep_their_own_times() -> None:
+    """A busy machine hears in a burst what was told in time; or the teller lags behind what is due, for a while."""
+    for seen_s in (1e-4, 0.06):
+        (row,) = rows(Seen(misclocked(100, 0.02, seen_s)), stopped_s=3.05)
+        assert row.step_ms == pytest.approx(20)
+        assert row.said is None
+
+
 def test_silence() -> None:
     (row,) = rows(Seen([], waited=True))
     assert (row.outcome, row.said) == (
@@ -113,5 +171,7 @@ def test_silence() -> None:
     (row,) = rows(Seen([Heard(0.0, 0)], waited=True))
     assert row.said is not None
     assert row.said.startswith("it told step 0 and no other within 60 s")
+    (row,) = rows(Seen([], waited=True, odd="-5"))
+    assert row.said == "it told no step within 60 s, but -5: a step is a whole number from 0 to 10^15"
     (row,) = rows(Seen([Heard(0.0, 3)], ended=Ended(0, 1.0)))
     assert row.outcome is Outcome.ENDED_EARLY

@@ -28,6 +28,32 @@ def test_a_report_is_heard_once_with_its_own_time(tmp_path: Path) -> None:
     assert listener.late_s > 0
 
 
+def test_a_clock_that_stands_still_is_not_believed(tmp_path: Path) -> None:
+    listener = Report(Launch(tmp_path, 1, 1, None))
+    listener._begun_s = 5.0
+    heard = []
+    for step in range(3):
+        (tmp_path / "progress").write_text(json.dumps({"step": step, "at_unix_s": 1.0, "at_monotonic_s": 10.0}))
+        heard += listener.hear()
+    assert heard[0].at_s == 10.0
+    assert heard[0].at_s < heard[1].at_s < heard[2].at_s
+
+
+@pytest.mark.parametrize(("number", "odd"), [(-5, "-5"), (10**16, "10000000000000000")])
+def test_a_number_that_is_no_step_is_remembered(tmp_path: Path, number: int, odd: str) -> None:
+    (tmp_path / "progress").write_text(json.dumps({"step": number, "at_unix_s": 1.0}))
+    (tmp_path / "own").write_text(json.dumps({"step": number}))
+    (tmp_path / "out").write_text(f"step {number}\n")
+    listeners = (
+        Report(Launch(tmp_path, 1, 1, None)),
+        OwnFile(tmp_path / "own"),
+        Output([tmp_path / "out"], r"step (\S+)"),
+    )
+    for listener in listeners:
+        assert listener.hear() == []
+        assert listener.odd == odd
+
+
 @pytest.mark.parametrize(
     ("expression", "text", "steps"),
     [

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -66,6 +67,7 @@ ODD = {
     ),
     "crash later": ("crashed", "it ended after step 12 with exit code 3, its last words: ValueError: the loss is NaN"),
     "backwards": ("steps go backwards", "it told step 3 after step"),
+    "negative": ("no steps", "it told no step within 1 s, but -"),
     "short": ("ended early", "it ended by itself after step 3, before there were enough steps"),
     "daemon": ("no steps", "it ended by itself with exit code 0 and told no step; a command that goes on in the back"),
     "not there": ("crashed", "it ended before its first step with exit code 127, its last words: gpuloom: no-such-pro"),
@@ -86,6 +88,20 @@ def test_odd_commands_are_rows(lab: Lab) -> None:
     for name, row in rows.items():
         assert row["said"].startswith(ODD[name][1])
         assert row["step_ms"] is None
+    lab.check_left_as_found()
+
+
+def test_a_command_that_is_too_long_with_its_environment_is_a_row(lab: Lab) -> None:
+    """No part of it is, so that a plan could be refused for it: how much goes together is the machine's."""
+    much = {f"BIG_{number}": "x" * 120_000 for number in range(60)}
+    plan = lab.plan(
+        workloads=[{"name": "long", "command": program(), "env": much}, {"name": "short", "command": program()}],
+        ways=[],
+        layouts=["whole (long)", "whole (short)"],
+    )
+    rows = {row["workload"]: row for row in lab.measure(plan)["rows"]}
+    assert (rows["long"]["outcome"], rows["short"]["outcome"]) == ("crashed", "ok")
+    assert "cannot be run: its command and environment are too long together" in rows["long"]["said"]
     lab.check_left_as_found()
 
 
@@ -118,6 +134,16 @@ def test_out_of_memory_is_a_result_and_not_repeated(lab: Lab) -> None:
         "2 x 3g.20gb": {"ok": 4},
     }
     assert "CUDA out of memory" in found["2g.10gb"][0]["said"]
+    lab.check_left_as_found()
+
+
+def test_a_clock_in_another_unit_is_not_believed(lab: Lab) -> None:
+    """By it a step takes a nanosecond."""
+    plan = lab.plan(workloads=[{"name": "a", "command": program("another clock")}], ways=[], layouts=["3g.20gb"])
+    (row,) = lab.measure(plan)["rows"]
+    assert row["outcome"] == "ok"
+    assert row["step_ms"] >= STEP_MS["3"]
+    assert row["said"].endswith("so what was seen counts")
     lab.check_left_as_found()
 
 
@@ -162,6 +188,36 @@ def test_a_kill_and_the_same_table(lab: Lab) -> None:
     again = lab.measure(*words)
     assert again["rows"] == answer["rows"]
     assert len(lab.journal()) == 5
+
+
+def test_a_journal_that_is_not_what_it_was_is_refused(lab: Lab) -> None:
+    """What would be accepted here would be refused by whoever reads the table. Who mends it goes on."""
+    words = ("--ways", "alone,parallel", "--profiles", "3g.20gb", "--", *program())
+    lab.measure(*words)
+    path = lab.state / "journal.jsonl"
+    whole = path.read_text()
+    lines = whole.splitlines(keepends=True)
+    pair = next(at for at, line in enumerate(lines) if len(json.loads(line)["copies"]) == 2)
+    one_copy = json.loads(lines[pair])
+    del one_copy["copies"][1]
+    infinite = json.loads(lines[0])
+    infinite["copies"][0]["step_ms"] = float("inf")
+    strange = lines[pair].replace("3g.20gb", "9g.90gb")
+    not_a_run = "is not a run that gpuloom has measured; expected the journal as it was"
+    for text, sentence in (
+        ("".join([*lines, lines[-1]]), "line 4 has run 2 after run 2; expected the journal as it was"),
+        ("".join([*lines[:pair], json.dumps(one_copy) + "\n", *lines[pair + 1 :]]), f"line {pair + 1} {not_a_run}"),
+        ("".join([*lines[:pair], strange, *lines[pair + 1 :]]), f"line {pair + 1} {not_a_run}"),
+        ("".join([json.dumps(infinite) + "\n", *lines[1:]]), "line 1: step_ms is 'inf', which nobody can have"),
+    ):
+        path.write_text(text)
+        assert sentence in lab.refused(*words)
+    path.write_text(whole)
+    (lab.state / "asked.json").rename(lab.folder / "asked.json")
+    assert "has 3 runs, and nobody can tell of what: asked.json is not beside it" in lab.refused(*words)
+    (lab.folder / "asked.json").rename(lab.state / "asked.json")
+    assert len(lab.measure(*words)["rows"]) == 4
+    lab.check_left_as_found()
 
 
 def test_a_kill_changes_nothing_of_what_is_explored(lab: Lab) -> None:
@@ -224,6 +280,17 @@ def test_a_device_that_others_use_is_refused(lab: Lab) -> None:
         sentence = lab.refused(*ONE, "--", *program(), code=1)
         assert f"in use by process {other.pid}" in sentence
     assert lab.journal() == []
+    lab.check_left_as_found()
+
+
+def test_a_device_that_another_campaign_has_is_named(lab: Lab) -> None:
+    runner = lab.start(*ONE, "--seconds", "30s", "--steps", "100000", "--", *program())
+    until(lambda: lab.reported("r00000-0") > 2, "it runs")
+    other = str(lab.folder / "other")
+    sentence = lab.refused(*ONE, "--state", other, "--", *program(), code=1)
+    assert f"GPU 0: another gpuloom (process {runner.pid}) is working on it" in sentence
+    interrupt(runner)
+    runner.communicate(timeout=PATIENCE_S)
     lab.check_left_as_found()
 
 
@@ -339,6 +406,34 @@ def test_a_full_disk_is_no_result(lab: Lab) -> None:
         flag.unlink()
         assert [row["outcome"] for row in lab.measure(*words)["rows"]] == ["ok", "ok"]
         lab.check_left_as_found()
+
+
+def test_a_state_folder_that_goes_away_is_told_and_can_be_put_back(lab: Lab) -> None:
+    words = ("--ways", "alone", "--profiles", "2g.10gb,3g.20gb", "--", *program())
+    elsewhere = lab.folder / "elsewhere"
+    runner = lab.start(*words)
+    lab.wait_for_runs(runner, 1)
+    lab.state.rename(elsewhere)
+    _, err = runner.communicate(timeout=PATIENCE_S)
+    assert (runner.returncode, err.splitlines()[-1]) == (
+        1,
+        f"gpuloom measure: {lab.state}: this state folder was removed or moved away meanwhile, and what was measured "
+        "with it: put it back and ask for the same",
+    )
+    lab.check_left_as_found()
+    shutil.rmtree(lab.state, ignore_errors=True)  # of a run that was just about to begin
+    elsewhere.rename(lab.state)
+    assert len(lab.measure(*words)["rows"]) == 3
+
+
+def test_a_journal_that_goes_away_is_told(lab: Lab) -> None:
+    runner = lab.start("--ways", "alone", "--profiles", "2g.10gb,3g.20gb", "--", *program())
+    lab.wait_for_runs(runner, 1)
+    (lab.state / "journal.jsonl").unlink()
+    _, err = runner.communicate(timeout=PATIENCE_S)
+    assert runner.returncode == 1
+    assert f"{lab.state / 'journal.jsonl'} was removed or is another file, so what is measured cannot be kept" in err
+    lab.check_left_as_found()
 
 
 def test_an_expression_that_finds_no_end_ends_no_campaign(lab: Lab) -> None:

@@ -25,7 +25,7 @@ def test_goals(text: str, wanted: Wanted) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "fast", "one-copy please", "deadline", "deadline 0 in 3h", "deadline 5 in soon", "least-speed",
-     "least-speed -1", "least-speed nan", "least-speed inf", "set a,,b", 3, None],
+     "least-speed -1", "least-speed 1e-320", "least-speed nan", "least-speed inf", "set a,,b", 3, None],
 )  # fmt: skip
 def test_what_is_no_goal(text: object) -> None:
     with pytest.raises(ValueError, match="must be one-copy, most-work, 'deadline 20000 in 3h'"):

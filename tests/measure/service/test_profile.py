@@ -126,11 +126,11 @@ def test_for_answers_a_model_at_a_batch_is_a_workload() -> None:
     ]
     told = [(row.seat.workload, row.arrangement) for row in by_batch(rows)]
     assert told == [
-        ("a, batch 1", "whole"),
-        ("a, batch 4", "whole"),
-        ("a, batch 1", "2 x whole 50% at 1,4"),
-        ("a, batch 4", "2 x whole 50% at 1,4"),
-        ("a, batch 4", "3g.20gb"),
+        ("a batch 1", "whole"),
+        ("a batch 4", "whole"),
+        ("a batch 1", "2 x whole 50% at 1,4"),
+        ("a batch 4", "2 x whole 50% at 1,4"),
+        ("a batch 4", "3g.20gb"),
     ]
     commands = [replace(row, batches=None) for row in rows]
     assert by_batch(commands) == commands

@@ -55,6 +55,29 @@ def test_somebody_elses_file_is_none(tmp_path: Path) -> None:
         assert not is_latency_profile(written(tmp_path, text))
 
 
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.99])
+def test_a_damaged_one_is_nobody_elses(tmp_path: Path, part: float) -> None:
+    """Who is told what iGniter's format expects looks for the mistake in the wrong place."""
+    text = as_json(DEVICE, {"m": POINTS}, [PAIR])
+    cut = written(tmp_path, text[: int(part * len(text))])
+    assert is_latency_profile(cut)
+    with pytest.raises(InputError, match="expected a latency profile as `gpuloom measure service` writes it"):
+        read_latency_profile(cut)
+    assert is_latency_profile(written(tmp_path, content() | {"format": "gpuloom latency profil"}))
+
+
+def test_what_may_be_a_mistake_is_told(tmp_path: Path) -> None:
+    """A few very slow batches make a mean that is above most of them, so it is no error."""
+    assert read_latency_profile(written(tmp_path, content())).doubts == ()
+    odd = content()
+    odd["models"]["m"][0]["p95_ms"] = odd["models"]["m"][3]["p95_ms"] = 0.5
+    odd["pairs"][0]["share_pct"] = 40
+    assert read_latency_profile(written(tmp_path, odd)).doubts == (
+        "p95_ms of m at batch 1 on 50 % is below the mean (and 1 more): no batch is taken to be faster than the mean",
+        "pairs have m on 40 %, where it was not measured alone: that is interpolated",
+    )
+
+
 def _set(where: tuple[Any, ...], value: object) -> dict[str, Any]:
     changed = content()
     inner: Any = changed
@@ -81,6 +104,7 @@ def _set(where: tuple[Any, ...], value: object) -> dict[str, Any]:
         (("models", "m", 0, "share_pct"), 101, "models.m[0].share_pct is 101"),
         (("models", "m", 0, "latency_ms"), 0, "models.m[0].latency_ms is 0"),
         (("models", "m", 0, "latency_ms"), float("nan"), "models.m[0].latency_ms is nan"),
+        (("models", "m", 0, "latency_ms"), 1e-300, "models.m[0].latency_ms is 1e-300, but must be a number from 1e-06"),
         (("models", "m", 1), POINTS[0], "batch 1 on 50 % is there twice"),
         (("pairs",), {}, "pairs is an object, but must be a list"),
         (("pairs", 0, "neighbour"), "other", "pairs[0] names 'other', which models does not"),

@@ -222,6 +222,8 @@ def _latencies(name: str, path: Path, options: PlanOptions) -> "LatencyProfile":
         raise InputError(f"--solo-tables: {path} holds the solo tables itself, so it goes without")
     if not profile.pairs:
         typer.echo(f"{path}: no pairs were measured, so nobody is taken to slow anybody down", err=True)
+    for doubt in profile.doubts:
+        typer.echo(f"{path}: {doubt}", err=True)
     return profile
 
 

@@ -104,11 +104,12 @@ def _told(
     belief: "Belief | None",
 ) -> "tuple[list[Answer], tuple[Verdict, ...]]":
     from gpuloom.measure import recommend as answers
+    from gpuloom.measure.explore.wanted import LEAST_SPEED, can_be_speed
     from gpuloom.measure.options import options
     from gpuloom.measure.verdicts import verdicts
 
-    if least_speed is not None and not 0 < least_speed < float("inf"):
-        raise InputError(f"--least-speed is {least_speed:g}: expected steps a second above 0")
+    if least_speed is not None and not can_be_speed(least_speed):
+        raise InputError(f"--least-speed is {least_speed:g}: expected steps a second above 0, {LEAST_SPEED:g} at least")
     known = options(found, measured.model, name, belief)
     told = list(answers.recommend(known, belief))
     if asked is not None:

@@ -65,6 +65,14 @@ def read_own(path: Path, most_bytes: int = 1 << 30) -> bytes:
     return _read(open_own(path, os.O_RDONLY), path, most_bytes)
 
 
+def is_still_at(path: Path, descriptor: int) -> bool:
+    """Whether what was opened there has not been removed, moved away or replaced since."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
 def read_anyones(path: Path, most_bytes: int) -> bytes:
     """All of a plain file, whoever wrote it; OSError for anything else, which is never opened, and for a larger one."""
     if not stat.S_ISREG(path.lstat().st_mode):  # without opening it: to open a device may do things

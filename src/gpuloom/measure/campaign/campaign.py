@@ -20,12 +20,13 @@ from dataclasses import asdict, dataclass
 from gpuloom.errors import InputError
 from gpuloom.gpus.host.cgroups import Home, NoCgroups
 from gpuloom.gpus.host.cutter import Cutter
+from gpuloom.gpus.host.driver import StepFailed
 from gpuloom.gpus.host.files import write_whole
 from gpuloom.gpus.host.homes import find_home, key_of, leave_home
 from gpuloom.gpus.host.ownership import Refused
 from gpuloom.gpus.layouts import written
 from gpuloom.gpus.model import GpuModel
-from gpuloom.live.devices import TRIES, insist, uuids_of
+from gpuloom.live.devices import TRIES, DeviceError, insist, uuids_of
 from gpuloom.live.launch import Launcher
 from gpuloom.live.run import devices_of
 from gpuloom.live.store import Store
@@ -33,6 +34,7 @@ from gpuloom.live.timing import Timing
 from gpuloom.live.users import Account, account_of, closed_to
 from gpuloom.measure.arrangement import Arrangement, Way
 from gpuloom.measure.campaign.asked import (
+    NAME,
     Asked,
     code_in,
     device_facts,
@@ -139,12 +141,18 @@ class Campaign:
             why = f": {self._left_out[0].why}" if self._left_out else ""
             raise InputError(f"nothing of this plan can be measured on {self.model.name}{why}")
         with Journal(self._store.folder / JOURNAL) as journal:
+            self._check(journal)
             home = self._home()
             launcher = Launcher(
                 self._store, home, {}, self._wish.working_dir, self._wish.pace, self._wish.plan.bounds.grace_s
             )
             try:
                 asked, stop = self._measure(journal, launcher)
+            except (OSError, StepFailed, DeviceError) as error:
+                if self._store.is_there():
+                    raise
+                gone = f"{self._store.folder}: this state folder was removed or moved away meanwhile"
+                raise StepFailed(f"{gone}, and what was measured with it: put it back and ask for the same") from error
             finally:
                 left = tuple(self._devices.leave())
                 if home is not None:
@@ -152,6 +160,15 @@ class Campaign:
             metadata = self._metadata(asked, journal.runs, stop)
             self._write(journal.runs, metadata)
             return Result(_rows(journal.runs), metadata, stop, left)
+
+    def _check(self, journal: Journal) -> None:
+        """Whose runs these are, and that they are as they were."""
+        if self._before is None and journal.runs:
+            raise InputError(
+                f"{journal.path} has {len(journal.runs)} runs, and nobody can tell of what: {NAME} is not beside it; "
+                "put it back, or name another --state"
+            )
+        journal.check(self.model)
 
     def _measure(self, journal: Journal, launcher: Launcher) -> tuple[Asked, Stop]:
         end_what_is_left(self._store, launcher, self._devices, {run.number for run in journal.runs})

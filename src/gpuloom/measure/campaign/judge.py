@@ -1,20 +1,24 @@
 """From what was seen of the copies of a run to its rows: how each ended, and its figures where it was fine. Pure."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuloom.measure.arrangement import Arrangement
+from gpuloom.measure.campaign.last_words import NO_MEMORY, lack_of_memory
 from gpuloom.measure.campaign.order import Next
 from gpuloom.measure.results import Copy, Outcome
-from gpuloom.measure.steps import LEAST_STEPS, Heard, Stillness, Stretch, Window, still, stretch, window
-
-NO_MEMORY = re.compile(
-    r"out[ _]of[ _]memory|OutOfMemory|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
-    r"|RESOURCE_EXHAUSTED|std::bad_alloc|\bMemoryError\b",
-    re.IGNORECASE,
+from gpuloom.measure.steps import (
+    LEAST_STEPS,
+    Heard,
+    Stillness,
+    Stretch,
+    Window,
+    as_seen,
+    is_misclocked,
+    still,
+    stretch,
+    window,
 )
-"""How programs say that their device, or their host, has no memory left for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,14 @@ class Seen:
     """It had to be killed after it had been asked to stop."""
     refused: str | None = None
     """What a server answered instead of what it was asked for."""
+    odd: str | None = None
+    """What it told instead of a step."""
+    misclocked: bool = False
+    """Its own times were wrong, so those count at which its steps were seen."""
+
+
+def by_the_right_clock(seen: Seen) -> Seen:
+    return replace(seen, heard=as_seen(seen.heard), misclocked=True) if is_misclocked(seen.heard) else seen
 
 
 def is_over(seen: Seen) -> bool:
@@ -86,8 +98,7 @@ def judge(
         elif one is None:
             rows.append(replace(row, outcome=Outcome.TOO_FEW, said=_why_too_few(seen, first, failed)))
         else:
-            said = "it did not end when it was asked to, and was killed" if seen.deaf else None
-            rows.append(_with_steps(replace(row, said=said), one))
+            rows.append(_with_steps(replace(row, said="; ".join(_remarks(seen)) or None), one))
     return rows
 
 
@@ -134,6 +145,14 @@ def _failure(seen: Seen, one: Stretch | None, patience_s: float) -> tuple[Outcom
     return None
 
 
+def _remarks(seen: Seen) -> Iterator[str]:
+    """Of somebody who was fine."""
+    if seen.misclocked:
+        yield "by the times that it told its steps took less than a tenth of what was seen, so what was seen counts"
+    if seen.deaf:
+        yield "it did not end when it was asked to, and was killed"
+
+
 def _stall(quiet: Stillness | None) -> tuple[Outcome, str] | None:
     if quiet is None:
         return None
@@ -150,9 +169,9 @@ def _crash(ended: Ended, last: int | None) -> tuple[Outcome, str]:
     when = "before its first step" if not last else f"after step {last}"
     if ended.killed_for_memory:
         return Outcome.OUT_OF_MEMORY, f"the kernel killed it {when} for want of memory"
-    matches = [line for line in ended.last_words.splitlines() if NO_MEMORY.search(line)]
-    if matches:
-        return Outcome.OUT_OF_MEMORY, f"it ended {when} (exit code {ended.code}) and said {_quoted(matches[-1])}"
+    no_memory = lack_of_memory(ended.last_words)
+    if no_memory is not None:
+        return Outcome.OUT_OF_MEMORY, f"it ended {when} (exit code {ended.code}) and said {_quoted(no_memory)}"
     words = _quoted(next((line for line in reversed(ended.last_words.splitlines()) if line.strip()), ""))
     said = f", its last words: {words}" if words else ", and said nothing"
     if ended.code is None:
@@ -169,6 +188,8 @@ def _silence(seen: Seen, patience_s: float) -> str:
             f"it ended by itself with exit code 0 and {told}; a command that goes on in the background is ended with "
             "its first process: have it stay in the foreground"
         )
+    if seen.odd is not None:
+        return f"it {told} within {patience_s:g} s, but {seen.odd}: a step is a whole number from 0 to 10^15"
     return f"it {told} within {patience_s:g} s: see how steps are told, or have more patience"
 
 

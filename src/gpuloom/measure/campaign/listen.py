@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from heapq import merge
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -22,6 +23,7 @@ from gpuloom.gpus.host.files import read_anyones
 from gpuloom.live.store import Launch
 from gpuloom.measure.plan import Telling, Workload
 from gpuloom.measure.steps import Heard
+from gpuloom.work.source import shown
 
 LOOK_S = 0.02
 """Between two looks."""
@@ -45,6 +47,10 @@ class Listener(Protocol):
     def trouble(self) -> str | None:
         """Why there will be no more, where it is not the command's own end that says it."""
 
+    @property
+    def odd(self) -> str | None:
+        """What was told instead of a step, in words: a number that cannot be one."""
+
     def hear(self) -> list[Heard]: ...
 
 
@@ -66,18 +72,23 @@ class Report:
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
-        self._begun_s = time.monotonic()
+        self._begun_s, self._last_s = time.monotonic(), -inf
         self._step: int | None = None
+        self.odd: str | None = None
 
     def hear(self) -> list[Heard]:
-        told = self._launch.progress()
+        told = self._launch.told()
         if told is None or told.step == self._step:
+            return []
+        if not told.can_be:
+            self.odd = shown(told.step)
             return []
         self._step, now_s = told.step, time.monotonic()
         at_s = told.at_monotonic_s
-        if at_s is None or not self._begun_s <= at_s <= now_s:  # of another clock
+        if at_s is None or not self._begun_s <= at_s <= now_s or at_s <= self._last_s:  # of another clock
             self.late_s, at_s = LOOK_S, now_s
-        return [Heard(at_s, told.step)]
+        self._last_s = at_s
+        return [Heard(at_s, told.step, now_s)]
 
 
 class Output:
@@ -87,6 +98,7 @@ class Output:
 
     def __init__(self, paths: Sequence[Path], expression: str) -> None:
         self.trouble: str | None = None
+        self.odd: str | None = None
         self._tails = [Tail(path) for path in paths]
         self._expression = re.compile(expression)
         self._count = 0
@@ -109,7 +121,13 @@ class Output:
             return []
         with at_most(MOST_CPU_S):
             found = [[step for line in of_one for step in self._steps_in(line)] for of_one in lines]
-        return self._in_order([[step for step in steps if 0 <= step <= MOST_STEP] for steps in found])
+        return self._in_order([[step for step in steps if self._can_be(step)] for steps in found])
+
+    def _can_be(self, step: int) -> bool:
+        if not 0 <= step <= MOST_STEP:
+            self.odd = shown(step)
+            return False
+        return True
 
     def _in_order(self, found: Sequence[Sequence[int]]) -> list[int]:
         """Of all outputs: what one tells late that another has told already is nothing new, and nobody's step back."""
@@ -203,6 +221,7 @@ class OwnFile:
 
     def __init__(self, path: Path) -> None:
         self._path, self._seen, self._step = path, (0, 0), -1
+        self.odd: str | None = None
 
     def hear(self) -> list[Heard]:
         try:
@@ -213,7 +232,9 @@ class OwnFile:
         except OSError:
             return []
         self._seen = (status.st_mtime_ns, status.st_size)
-        step = last_step(text)
+        number, step = last_number(text), last_step(text)
+        if number is not None and step is None:
+            self.odd = shown(number)
         if step is None or step == self._step:
             return []
         self._step = step
@@ -222,11 +243,17 @@ class OwnFile:
 
 def last_step(text: str) -> int | None:
     """Of a progress file's text; None where it tells none."""
+    number = last_number(text)
+    return number if number is not None and 0 <= number <= MOST_STEP else None
+
+
+def last_number(text: str) -> int | None:
+    """Where the step should be, whether it can be one or not."""
     line = next((line for line in reversed(text.split("\n")) if line.strip()), "")
     with suppress(ValueError, RecursionError):
         told = json.loads(line)
         if isinstance(told, dict):
             step = told.get("step")
-            return step if isinstance(step, int) and 0 <= step <= MOST_STEP else None
+            return step if isinstance(step, int) else None
     match = re.search(r"\d{1,15}", line)
     return None if match is None else int(match[0])

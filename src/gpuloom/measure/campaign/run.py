@@ -29,7 +29,7 @@ from gpuloom.live.store import Launch
 from gpuloom.live.users import Account
 from gpuloom.measure.arrangement import Way
 from gpuloom.measure.campaign.counting import Counting, Watched
-from gpuloom.measure.campaign.judge import Ended, Seen, has_stepped, is_over, judge, window_of
+from gpuloom.measure.campaign.judge import Ended, Seen, by_the_right_clock, has_stepped, is_over, judge, window_of
 from gpuloom.measure.campaign.listen import LOOK_S, Listener, listener_for
 from gpuloom.measure.campaign.order import Next
 from gpuloom.measure.plan import Bounds, Telling, Workload, place
@@ -78,7 +78,7 @@ class Running:
     def hear(self) -> bool:
         """Whether there was anything."""
         news = self.listener.hear()
-        self.seen.refused = self.listener.trouble
+        self.seen.refused, self.seen.odd = self.listener.trouble, self.listener.odd
         self.seen.back = self.seen.back or goes_back(self.seen.heard, news)
         heard = self.seen.heard
         for one in news if self.seen.back is None else ():
@@ -214,7 +214,7 @@ class OneRun:
                 if now_s - all_since_s >= bounds.seconds:
                     return
                 if now_s >= check_s:
-                    if is_enough([one.heard for one in seen], now_s, bounds.steps):
+                    if is_enough([by_the_right_clock(one).heard for one in seen], now_s, bounds.steps):
                         return
                     check_s = max(now_s + CHECK_S, now_s + 20 * (time.monotonic() - now_s))
             elif now_s - begun_s >= bounds.patience_s:
@@ -270,9 +270,12 @@ class OneRun:
     def _rows(self) -> tuple[Copy, ...]:
         return self._judged([copy.seen for copy in self._copies], self._stopped_s)
 
-    def _judged(self, seen: Sequence[Seen], stopped_s: float) -> tuple[Copy, ...]:
+    def _judged(self, told: Sequence[Seen], stopped_s: float) -> tuple[Copy, ...]:
+        seen = [by_the_right_clock(one) for one in told]
         within = window_of(seen, stopped_s)
-        late_s = [copy.listener.late_s for copy in self._copies]
+        late_s = [
+            LOOK_S if one.misclocked else copy.listener.late_s for one, copy in zip(seen, self._copies, strict=True)
+        ]
         rows = judge(self._chosen, seen, within, stopped_s, self._bench.bounds.patience_s, late_s)
         counted = self._bench.counting.figures(within)
         return tuple(

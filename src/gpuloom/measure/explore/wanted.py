@@ -14,6 +14,8 @@ ACCEPTED = "one-copy, most-work, 'deadline 20000 in 3h', 'least-speed 5', set or
 _DEADLINE = re.compile(r"\s*(\d{1,15})\s+in\s+(\S+)\s*", re.ASCII)
 
 
+LEAST_SPEED, MOST_SPEED = 1e-12, 1e18
+"""Steps a second that anybody could have measured."""
 Effort = tuple[float, int | None]
 """Per cent of a run in each place, and a number of runs of each workload, which goes before it."""
 
@@ -64,13 +66,17 @@ def read_wanted(value: object) -> Wanted:
             case Aim.DEADLINE if (asked := read_deadline(rest)) is not None:
                 steps, seconds = asked
                 return Wanted(Aim.DEADLINE, seconds * 1e3 / steps, words=words)
-            case Aim.LEAST_SPEED if 0 < float(rest) < float("inf"):
+            case Aim.LEAST_SPEED if can_be_speed(float(rest)):
                 return Wanted(Aim.LEAST_SPEED, 1e3 / float(rest), words=words)
             case Aim.SET if all(names := tuple(name.strip() for name in rest.split(","))) or not rest:
                 return Wanted(Aim.SET, together=names if rest else (), words=words)
     except ValueError:
         pass
     raise ValueError(f"is {shown(value)}, but must be {ACCEPTED}")
+
+
+def can_be_speed(steps_per_s: float) -> bool:
+    return LEAST_SPEED <= steps_per_s <= MOST_SPEED
 
 
 def read_deadline(text: str) -> tuple[int, float] | None:

@@ -70,7 +70,7 @@ def asked_once(host: str, port: int, path: str, timeout_s: float) -> Message | N
 class Asker:
     """A listener: hears an answer as a step."""
 
-    late_s = 0.0
+    late_s, odd = 0.0, None
 
     def __init__(self, host: str, port: int, request: bytes, timeout_s: float) -> None:
         self.trouble: str | None = None

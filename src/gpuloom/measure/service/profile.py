@@ -212,6 +212,6 @@ def by_batch(rows: Iterable[Copy]) -> list[Copy]:
 
 
 def _as_workload(row: Copy) -> Copy:
-    seat = replace(row.seat, workload=f"{row.seat.workload}, batch {row.batch}")
+    seat = replace(row.seat, workload=f"{row.seat.workload} batch {row.batch}")
     uniform = len({*(row.batches or "").split(",")}) == 1
     return replace(row, seat=seat, arrangement=row.arrangement if uniform else f"{row.arrangement} at {row.batches}")

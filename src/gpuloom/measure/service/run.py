@@ -79,7 +79,7 @@ class Asked:
 class Waiting:
     """Nobody asks yet, or any more."""
 
-    late_s, trouble = 0.0, None
+    late_s, trouble, odd = 0.0, None, None
 
     def hear(self) -> list[Heard]:
         return []

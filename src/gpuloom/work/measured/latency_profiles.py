@@ -14,6 +14,7 @@ from it is in `perf.sharing.latency_only`.
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,10 @@ from gpuloom.work.source import MAX_COUNT, parse_json, read_text, shown
 FORMAT, VERSION = "gpuloom latency profile", 1
 SHARE_UNIT_PCT = 2.5
 EXPECTED = "a latency profile as `gpuloom measure service` writes it"
-MOST_MS = 1e7
+LEAST_MS, MOST_MS = 1e-6, 1e7
+"""Of a batch."""
+_NAMED = re.compile(r'\s*\{\s*"format"\s*:\s*"')
+"""How a file that is cut short says so of itself."""
 Grid = Mapping[tuple[int, float], float]
 """By batch and share in per cent."""
 
@@ -51,14 +55,46 @@ class LatencyProfile:
         """The largest that was measured, by model."""
         return {model: max(batch for batch, _ in grid) for model, grid in self.alone_ms.items()}
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What of it may be a mistake, in sentences: it can be so, and then is read in the stated way."""
+        below = [
+            f"{name} of {model} at batch {batch} on {share_pct:g} %"
+            for name, grids in (("p95_ms", self.p95_ms), ("p99_ms", self.p99_ms))
+            for model, grid in grids.items()
+            for (batch, share_pct), ms in grid.items()
+            if ms < self.alone_ms[model][batch, share_pct]
+        ]
+        there = {(model, share_pct) for model, grid in self.alone_ms.items() for _, share_pct in grid}
+        sides = {
+            side
+            for row in self.pairs
+            for side in ((row.model, row.share_pct), (row.neighbour, row.neighbour_share_pct))
+        }
+        strange = [f"{model} on {share_pct:g} %" for model, share_pct in sorted(sides - there)]
+        said = []
+        if below:
+            said.append(f"{below[0]} is below the mean{_more(below)}: no batch is taken to be faster than the mean")
+        if strange:
+            said.append(
+                f"pairs have {strange[0]}, where it was not measured alone{_more(strange)}: that is interpolated"
+            )
+        return tuple(said)
+
+
+def _more(found: Sequence[str]) -> str:
+    return f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+
 
 def is_latency_profile(path: Path) -> bool:
-    """Whether it says so of itself; what is no JSON object is somebody else's."""
+    """Whether it says of itself what its format is, whichever, and even if it is damaged. What does not is somebody
+    else's."""
+    text = read_text(path, EXPECTED)
     try:
-        content = json.loads(read_text(path, EXPECTED))
+        content = json.loads(text)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and content.get("format") == FORMAT
+        return _NAMED.match(text) is not None
+    return isinstance(content, dict) and isinstance(content.get("format"), str)
 
 
 def read_latency_profile(path: Path) -> LatencyProfile:
@@ -144,10 +180,10 @@ def _grids(points: object, where: str) -> tuple[Grid, Grid, Grid]:
         key = entry.count("batch"), entry.share("share_pct")
         if key in mean:
             raise InputError(f"{where}[{at}]: batch {key[0]} on {key[1]:g} % is there twice: expected each point once")
-        mean[key] = entry.number("latency_ms")
+        mean[key] = entry.number("latency_ms", LEAST_MS)
         for name, grid in (("p95_ms", p95), ("p99_ms", p99)):
             if entry.fields.get(name) is not None:
-                grid[key] = entry.number(name)
+                grid[key] = entry.number(name, LEAST_MS)
     return mean, p95 if p95.keys() == mean.keys() else {}, p99 if p99.keys() == mean.keys() else {}
 
 
@@ -159,7 +195,7 @@ def _pair(entry: _Entry, known: Mapping[str, Grid]) -> PairRow:
         entry.text("neighbour"),
         entry.count("neighbour_batch"),
         entry.share("neighbour_share_pct"),
-        entry.number("latency_ms"),
+        entry.number("latency_ms", LEAST_MS),
     )
     for model in (row.model, row.neighbour):
         if model not in known:
