@@ -146,3 +146,117 @@ def test_what_a_client_has_is_taken_back_before_it_is_killed(shop: Shop) -> None
     interrupt(runner)
     runner.communicate(timeout=20)
     assert "terminated" in (daemon.log_dir / "control.log").read_text()
+
+
+# ---- what strangers broke -------------------------------------------------------------------------------------------
+
+
+def test_what_somebody_takes_away_while_nobody_is_there_is_made_again(shop: Shop) -> None:
+    shop.hardware.install("A100-40GB+mig")
+    shop.job("works", "resnet 128", 5000)
+    shop.job("short", "resnet 128", 30)
+    shop.job("later", "resnet 128", 30, submit=100)
+    runner = shop.begin("static:4,3")
+    until(lambda: len(shop.events("JobCompleted")) > 0, "the short one is done")
+    assert shop.hardware.worker().ask("take-away")["taken"] != []
+    assert states(shop.finish(runner)) == {"completed"}
+    assert shop.events("JobCrashed") == []
+    assert [event["job_id"] for event in shop.events("JobDisplaced")] == ["later"]
+    assert shop.events("JobStopped") == [], "who works on the other half works on"
+
+
+def test_a_reset_of_an_idle_gpu_between_two_jobs_is_noticed(shop: Shop) -> None:
+    shop.hardware.install("A100-40GB+mig")
+    shop.job("first", "resnet 128", 30)
+    shop.job("second", "resnet 128", 30, submit=100)
+    runner = shop.begin("static:4,3")
+    until(lambda: len(shop.events("JobCompleted")) > 0, "the first is done")
+    shop.hardware.ctl("reset", "0")
+    assert states(shop.finish(runner)) == {"completed"}
+    assert shop.events("JobCrashed") == []
+
+
+def test_a_memory_error_stops_nobody_who_works_beside_it(shop: Shop) -> None:
+    shop.hardware.install("A100-40GB+mig")
+    shop.job("good", "resnet 128", 900, "--save-every", "100000")
+    mark = shop.folder / "go"
+    shop.command("bad", "bash", "-c", f"until [ -e {mark} ]; do sleep 0.01; done; exit 3")
+    runner = shop.begin("static:3,2,2")
+    until(lambda: len(shop.events("JobStarted")) > 0 and bool(shop.steps("good")), "it works")
+    shop.hardware.ctl("ecc", "0", "1")
+    mark.touch()
+    until(lambda: len(shop.events("JobDisplaced")) > 0, "the other is displaced")
+    assert shop.finish(runner, 1)["jobs"][0]["state"] == "completed"
+    assert shop.steps("good") == [*range(1, 901)], "it was not begun again"
+
+
+CLIENT = """
+import os, sys, time
+sys.path.insert(0, {examples!r})
+import measured_job as m
+held, pipes = m.occupy_the_device(), m.mps_pipes()
+servers = m.ask_mps(pipes, "get_server_list").split()
+"""
+BREAKS = "time.sleep(0.5)\nfor server in servers: os.kill(int(server), 9)\nsys.exit(1)\n"
+WORKS = """
+from gpuloom.train import report
+for step in range(200):
+    report(step)
+    time.sleep(0.02)
+    if m.ask_mps(pipes, "get_server_list").split() != servers:
+        sys.exit("CUDA error 807: MPS server")
+"""
+
+
+def test_who_takes_the_server_down_is_given_up_and_its_neighbours_are_not(shop: Shop) -> None:
+    shop.hardware.install(UNCUT)
+    client = CLIENT.format(examples=str(MEASURED_JOB.parent))
+    shop.command("bad", sys.executable, "-c", client + BREAKS)
+    shop.command("good", sys.executable, "-c", client + WORKS)
+    answer = shop.finish(shop.begin("mps-only:2", restore_s=20), 1, patience_s=90)
+    assert {row["job"]: row["state"] for row in answer["jobs"]} == {"bad": "given up", "good": "completed"}
+    assert "good" not in [event["job_id"] for event in shop.events("JobCrashed")]
+    shop.check_left_as_found()
+
+
+def test_a_run_goes_on_without_a_gpu_that_is_gone(shop: Shop) -> None:
+    shop.hardware.install(UNCUT, UNCUT)
+    shop.job("a", "resnet 128", 300)
+    shop.job("b", "resnet 128", 300)
+    runner = shop.begin("whole-fifo")
+    until(lambda: len(shop.events("JobStarted")) == 2, "both work")
+    shop.kill(runner)
+    shop.hardware.ctl("lose", "0")
+    answer = shop.finish(shop.begin("whole-fifo"), 1)
+    assert states(answer) == {"completed"}
+    assert shop.events("JobCrashed") == []
+    shop.hardware.ctl("find", "0")
+    assert set(shop.run("whole-fifo").values()) == {"completed"}
+    shop.check_left_as_found()
+
+
+def test_a_daemon_that_hangs_while_nobody_watches_costs_nobody_a_crash(shop: Shop) -> None:
+    shop.hardware.install(UNCUT)
+    shop.job("a", "resnet 128", 600)
+    shop.job("b", "resnet 128", 600)
+    runner = shop.begin("mps-only:2", grace_s=40)
+    until(lambda: len(shop.events("JobStarted")) == 2, "both work")
+    os.kill(daemon_pid(shop), signal.SIGSTOP)
+    shop.kill(runner)
+    assert set(shop.run("mps-only:2", grace_s=40).values()) == {"completed"}
+    assert shop.events("JobCrashed") == []
+    shop.check_left_as_found()
+
+
+def test_a_third_interrupt_leaves_though_a_gpu_cannot_be_given_back(shop: Shop) -> None:
+    shop.environment["GPULOOM_STANDIN_LINGER_S"] = "1000"
+    shop.hardware.install(UNCUT)
+    shop.job("a", "resnet 128", 100_000)
+    runner = shop.begin("static:4,3")
+    until(lambda: bool(shop.steps("a")), "it works")
+    for _ in range(3):
+        interrupt(runner)
+        until(lambda: shop.events("GpuLost") != [] or runner.poll() is not None, "it is heard")
+    until(lambda: not shop.store.last_launch("a").keeper() or runner.poll() is not None, "its job is gone")  # type: ignore[union-attr]
+    runner.communicate(timeout=15)
+    assert runner.returncode == 130

@@ -124,6 +124,11 @@ def _off(gpu: HostGpu, modes: Modes | None, may_switch: bool) -> str | None:
 def _gpus(host: Host, ours: dict[int, str | None]) -> list[Row]:
     rows = []
     for gpu in host.gpus:
+        if gpu.uuid is None:
+            rows.append(
+                row(f"GPU {gpu.index}", "no", f"does not answer: {ours[gpu.index] or 'it is lost, or hidden from us'}")
+            )
+            continue
         mode = "no MIG" if gpu.mig_current is None else f"MIG {'on' if gpu.mig_current else 'off'}"
         if gpu.mig_current != gpu.mig_pending:
             mode += f", {'on' if gpu.mig_pending else 'off'} after the next reset"
@@ -134,7 +139,7 @@ def _gpus(host: Host, ours: dict[int, str | None]) -> list[Row]:
         reason = ours[gpu.index]
         verdict = "can be cut" if reason is None else f"not to be cut: {reason}"
         state = "ok" if reason is None else "no"
-        rows.append(row(f"GPU {gpu.index}", state, f"{gpu.name or 'does not answer'}: {mode}; {verdict}"))
+        rows.append(row(f"GPU {gpu.index}", state, f"{gpu.name or 'of unknown name'}: {mode}; {verdict}"))
     return rows
 
 
