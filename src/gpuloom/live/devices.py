@@ -129,9 +129,9 @@ class Devices(ABC):
             self.accept(gpu)
         return Cluster(tuple(Gpu(index, 0, state.model) for index, state in enumerate(states)))
 
-    def take_again(self, uuids: Sequence[str]) -> list[int]:
-        """Those of a run that goes on, by their UUIDs; the answer is who is not there now, and lost until it is."""
-        missing = []
+    def take_again(self, uuids: Sequence[str]) -> tuple[list[int], Cluster | None]:
+        """Those of a run that goes on, by their UUIDs: who is not there now, and lost until it is; all, if all are."""
+        missing, gpus = [], []
         for gpu, uuid in enumerate(uuids):
             self._known[gpu] = uuid
             try:
@@ -139,9 +139,9 @@ class Devices(ABC):
             except StepFailed:
                 missing.append(gpu)
                 continue
-            self._taken(host)
+            gpus.append(Gpu(gpu, 0, self._taken(host).model))
             self.accept(gpu)
-        return missing
+        return missing, None if missing else Cluster(tuple(gpus))
 
     def host(self, gpu: int) -> int:
         """The number of this very device now: a driver that is loaded anew gives others. StepFailed if it is gone."""

@@ -266,12 +266,13 @@ def _begin(wish: Wish, store: Store, devices: Devices, cluster: Cluster, setting
 
 
 def _go_on(run: Run, store: Store, devices: Devices, settings: Settings) -> LocalBody:
-    for gpu in devices.take_again(run.gpus):
+    missing, cluster = devices.take_again(run.gpus)
+    for gpu in missing:
         settings.notice(f"{devices.noun} {run.gpus[gpu]} does not answer: it is out of service until it does")
     store.open_log()
     lines = store.lines()
     name, seen = str(store.log_path), SeenInRun()
-    found = recover_engine(lines, name, lambda head, on: make_policy(head.policy, on, head.seed), None, seen.hear)
+    found = recover_engine(lines, name, lambda head, on: make_policy(head.policy, on, head.seed), cluster, seen.hear)
     engine = found.engine
     arrived = {entry.job.id for entry in read(lines, name) if isinstance(entry, JobArrived)}
     clock = Clock(run.origin_unix_s, run.pace, not_before_s=engine.state.now_s)

@@ -19,8 +19,8 @@ MOST_FORGIVEN = 2
 MOST_LET_DOWN = 3
 """So often in a row sharing may break on a device before nobody is put there for a while."""
 MOST_STUCK = 5
-"""So often a job may be let down without getting further than it ever was, unless its device was lost: a program cannot
-cause that, but it can break whom it shares with.
+"""So often a job may be let down without getting further than it ever was, unless its device was lost or taken away: a
+program cannot cause that, but it can break what it shares with others.
 """
 
 
@@ -75,7 +75,7 @@ class Blame:
 
     def forgives(self, job_id: str, blamed: Blamed) -> bool:
         """Whether it is not charged with what its device is to blame for."""
-        if blamed.then is Then.IS_LOST:
+        if blamed.then in (Then.IS_LOST, Then.HAS_LESS):
             return True
         self._stuck[job_id] += 1
         return self._stuck[job_id] <= MOST_STUCK
