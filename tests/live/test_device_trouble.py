@@ -80,10 +80,10 @@ def test_a_driver_that_says_in_use_for_a_while_disturbs_nobody(shop: Shop) -> No
     """As real ones do after a process has gone. Cuts wait for it; who works on what stays works on."""
     shop.environment["GPULOOM_STANDIN_LINGER_S"] = "2"
     shop.hardware.install("A100-40GB+mig")
-    shop.job("long", "resnet 128", 1200)
+    shop.job("long", "resnet 128", 900)
     shop.job("short", "resnet 128", 60)
     shop.job("next", "resnet 128", 60, submit=60)
-    assert set(shop.run("miso", pace=20).values()) == {"completed"}
+    assert set(shop.run("miso").values()) == {"completed"}
     assert shop.events("CutFailed") == []
     assert shop.events("GpuLost") == []
     assert shop.events("JobCrashed") == []
@@ -254,9 +254,13 @@ def test_a_third_interrupt_leaves_though_a_gpu_cannot_be_given_back(shop: Shop) 
     shop.job("a", "resnet 128", 100_000)
     runner = shop.begin("static:4,3")
     until(lambda: bool(shop.steps("a")), "it works")
-    for _ in range(3):
-        interrupt(runner)
-        until(lambda: shop.events("GpuLost") != [] or runner.poll() is not None, "it is heard")
-    until(lambda: not shop.store.last_launch("a").keeper() or runner.poll() is not None, "its job is gone")  # type: ignore[union-attr]
-    runner.communicate(timeout=15)
+
+    def has_left() -> bool:
+        """Interrupted again and again: those that come together count as one."""
+        if runner.poll() is None:
+            interrupt(runner)
+        return runner.poll() is not None
+
+    until(has_left, "it leaves")
+    runner.communicate()
     assert runner.returncode == 130

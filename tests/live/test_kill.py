@@ -44,7 +44,7 @@ def test_everything_goes_wrong(shop: Shop, seed: int) -> None:
     live_through(shop, seed)
 
 
-@pytest.mark.parametrize("seed", [5, 6])
+@pytest.mark.parametrize("seed", [5])
 def test_devices_that_misbehave(shop: Shop, seed: int) -> None:
     """What more seeds do: `python -m tests.live.chaos --gpus FIRST LAST`."""
     live_through_gpus(shop, seed)

@@ -99,8 +99,11 @@ class GpuDevices(Devices):
     def adopt(self, grant: Grant, group: Group | None, own: Limits) -> None:  # noqa: ARG002
         """It is a client of this device's daemon, unless that hangs, or has gone: then it is a client of nobody."""
         if grant.share_pct < 100:
-            trouble = daemon_for(self._uuid(grant), self.mps_dir).trouble(self.mps_timeout_s)
+            daemon = daemon_for(self._uuid(grant), self.mps_dir)
+            trouble = daemon.trouble(self.mps_timeout_s)
             if trouble is not None:
+                with suppress(MpsError):
+                    daemon.kill(HUNG_S)
                 raise DeviceError(trouble)
             self._share(grant)
 

@@ -71,7 +71,7 @@ class Daemon:
         if reason is not None:
             raise MpsError(reason)
         if not self._is_well(timeout_s):
-            self.kill()
+            self.kill(timeout_s)
             for folder in (self.folder.parent, self.folder, self.pipe_dir, self.log_dir):
                 if not folder.exists():
                     folder.mkdir(parents=True)
