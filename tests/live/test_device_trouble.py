@@ -263,4 +263,4 @@ def test_a_third_interrupt_leaves_though_a_gpu_cannot_be_given_back(shop: Shop) 
 
     until(has_left, "it leaves")
     runner.communicate()
-    assert runner.returncode == 130
+    assert runner.returncode in (130, -signal.SIGINT), "the last ones may meet a Python that is about to end"
