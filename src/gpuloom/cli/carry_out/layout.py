@@ -14,7 +14,7 @@ from gpuloom.cli.output import Output, emit
 from gpuloom.errors import InputError
 
 if TYPE_CHECKING:
-    from gpuloom.gpus.host.cutter import Choice, Cutter
+    from gpuloom.gpus.host.cutter import Choice, CutOutcome, Cutter
     from gpuloom.gpus.host.driver import GpuState
     from gpuloom.gpus.migparted import Configs, Entry
     from gpuloom.gpus.model import GpuModel, Instance, Layout
@@ -179,9 +179,7 @@ def apply(
             if dry_run:
                 layout_print.print_dry_run(cutter, state, choose(state), mig, output)
             else:
-                if as_found and not device:
-                    _end_what_was_left(cutter, gpu)
-                cut = cutter.leave(gpu) if as_found else cutter.apply(gpu, choose, keep_mig=mig)
+                cut = _as_found(cutter, gpu) if as_found else cutter.apply(gpu, choose, keep_mig=mig)
                 layout_print.print_cut(cut, output)
     except (NoDriver, Refused, StepFailed) as reason:
         noun = "device" if device else "GPU"  # it may not even have been found
@@ -189,14 +187,15 @@ def apply(
         raise typer.Exit(1) from None
 
 
-def _end_what_was_left(cutter: "Cutter", gpu: int) -> None:
-    """MPS daemons of a self-test that was killed: they would hold the GPU. Once it is locked, nobody else uses them."""
+def _as_found(cutter: "Cutter", gpu: int) -> "CutOutcome":
+    """MPS daemons that a killed self-test left would hold the GPU; once it is locked, nobody else uses them."""
     from gpuloom.gpus.host.mps.daemon import end_daemons
     from gpuloom.gpus.host.ownership import state_dir
 
     if cutter.found(gpu) is not None:
         state = cutter.take(gpu)
         end_daemons([state.uuid, *state.uuids.values()], state_dir() / "mps")
+    return cutter.leave(gpu)
 
 
 @app.command("export")
