@@ -11,7 +11,8 @@ from gpuloom.gpus.host.cgroups import Group, Limits
 from gpuloom.gpus.host.cpu import parse_devices, this_machine
 from gpuloom.gpus.host.cpu_driver import CpuDriver, cpu_driver
 from gpuloom.gpus.host.cutter import Cutter
-from gpuloom.gpus.host.nvml import NoDriver
+from gpuloom.gpus.host.driver import StepFailed
+from gpuloom.gpus.host.nvml import Code, NoDriver
 from gpuloom.gpus.layouts import parse
 from gpuloom.gpus.model import Instance
 from gpuloom.live.cpus import CpuDevices
@@ -93,3 +94,30 @@ def test_a_whole_device_after_it_was_cut(devices: CpuDevices) -> None:
     assert group.path.parent.name == "whole"
     assert devices.users(0) is None
     assert group.remove()
+
+
+def test_a_device_is_found_by_what_it_is_and_not_by_its_number(tmp_path: Path) -> None:
+    """A driver that is loaded anew may number devices anew, and leave one out."""
+    named = parse_devices(["cpu=30%", "cpu=40%"], this_machine())
+    try:
+        with Cutter(partial(cpu_driver, named, tmp_path), tmp_path) as cutter:
+            driver = cutter.driver
+            assert isinstance(driver, CpuDriver)
+            devices = CpuDevices(cutter, [0, 1], driver)
+            devices.take()
+            first, second = driver.devices
+            driver.devices = (second, first)
+            assert [devices.host(0), devices.host(1)] == [1, 0]
+            assert devices.hosts == (1, 0)
+            driver.devices = (second,)
+            assert devices.host(1) == 0
+            with pytest.raises(StepFailed, match="is not there any more") as gone:
+                devices.host(0)
+            assert gone.value.code == Code.GPU_IS_LOST
+            trouble = devices.trouble(0)
+            assert trouble is not None
+            assert trouble.is_gone
+            driver.devices = (first, second)
+            assert devices.leave() == []
+    except NoDriver as reason:
+        pytest.skip(str(reason))

@@ -149,17 +149,17 @@ class Devices(ABC):
         if known is None:
             return number
         silent: StepFailed | None = None
-        try:
-            if driver.uuid(number) == known:
-                return number
-        except StepFailed as failure:
-            silent = failure
-        for other in range(driver.count()):
-            with suppress(StepFailed):
-                if other != number and driver.uuid(other) == known:
-                    self.hosts = (*self.hosts[:gpu], other, *self.hosts[gpu + 1 :])
-                    self.cutter.forget_models()
-                    return other
+        for other in sorted(range(driver.count()), key=lambda other: other != number):  # where it was, first
+            try:
+                if driver.uuid(other) != known:
+                    continue
+            except StepFailed as failure:
+                silent = failure if other == number else silent
+                continue
+            if other != number:
+                self.hosts = (*self.hosts[:gpu], other, *self.hosts[gpu + 1 :])
+                self.cutter.forget_models()
+            return other
         raise silent or StepFailed(f"{self.noun} {number}, {known}, is not there any more", Code.GPU_IS_LOST)
 
     def _taken(self, host: int) -> GpuState:
