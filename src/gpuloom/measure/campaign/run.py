@@ -189,8 +189,8 @@ class OneRun:
     def _place(self, grant: Grant, own: Limits) -> Place:
         for _ in range(TRIES - 1):
             with suppress(DeviceError):
-                return self._bench.devices.place((grant,), own)
-        return self._bench.devices.place((grant,), own)
+                return self._bench.devices.place((grant,), own, uid=self._bench.account.uid)
+        return self._bench.devices.place((grant,), own, uid=self._bench.account.uid)
 
     # ---- meanwhile -----------------------------------------------------------------------------------------------
 
